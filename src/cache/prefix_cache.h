@@ -1,0 +1,152 @@
+// PrefixCache: which pages and anchors hold which token prefixes: a radix tree of 64-token nodes, page ids, anchor ids,
+// admission, restore, displacement and eviction (spec/prefix_cache.md). Decides about numbers and makes no device
+// call. Owned by the engine; every call from the engine thread, but stats() which may be read from any.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/rng.h"
+
+namespace wp {
+
+using TokenId = int32_t;
+using PageId = int32_t;
+using AnchorId = int32_t;
+constexpr AnchorId kNoAnchor = -1;
+constexpr int64_t kPageTokens = 64;  // P: tokens of a page, of a node, of the grid.
+
+// Where an anchor was captured, and why (prefix_cache.md 6). The letter is what logs print.
+enum class CaptureClass : uint8_t { system, tail, user, branch, assistant, ladder };
+char letter(CaptureClass capture_class);  // S T U B A L
+
+// Why the restored position is lower than it could have been (prefix_cache.md 15.2), in the order of precedence.
+enum class MissReason : uint8_t {
+  bypass, none, too_short, model_changed, adapter_changed, salt, tier_fail, incomplete, evicted, no_anchor, diverged, cold
+};
+const char* name(MissReason reason);
+
+struct CapturePoint {
+  int64_t position;  // Multiple of 64, in (0, n).
+  CaptureClass capture_class;
+};
+
+struct CacheLimits {
+  int32_t pages = 0;               // In the pool.
+  int32_t anchors = 0;             // In the pool.
+  int32_t ghosts_max = 4096;       // Nodes kept without bytes.
+  int32_t conversations_max = 4096;
+  int32_t nodes_max = 1 << 20;     // Of any kind, ghosts included.
+  int32_t held_percent_max = 50;   // Anchors under a hold.
+  int32_t probation_percent = 33;  // Anchors of prompts that look one-shot.
+  int64_t hold_ns = 600'000'000'000;
+};
+
+// What a request asks of the cache. Tokens outlive the call only.
+struct PrefixQuery {
+  std::span<const TokenId> tokens;      // The prompt, n of them.
+  uint64_t domain = 0;                  // Cache domain (salt, key, adapter): part of every node's key.
+  std::string_view conversation;        // Soft label; empty: none. Policy only, never a condition of a restore.
+  bool continues = false;               // The history holds an assistant turn.
+  const char* bypass = nullptr;         // Not null: the cache is not consulted; why ("server", "request", "prompt_logprobs").
+};
+
+// What was found, before anything is changed. cached tokens == anchor_position.
+struct Match {
+  int64_t match = 0;            // Longest match in tokens, whole nodes.
+  int64_t anchor_position = 0;  // Where computing resumes; 0: at the start, from a zero state.
+  AnchorId anchor = kNoAnchor;
+  CaptureClass anchor_class = CaptureClass::tail;
+  MissReason reason = MissReason::cold;
+  std::string detail;           // "at=71", "bypass=server": for the log line; may be empty.
+  int64_t diverged_at = -1;     // First token that differs from the nearest known path; -1: none is near.
+  std::string nearest;          // Label of the conversation it left; may be empty.
+  std::vector<TokenId> had;     // Up to 12 tokens of the known path on either side of diverged_at.
+  int64_t branch_position = 0;  // Where a class B anchor would serve the next such request; 0: nowhere.
+};
+
+class PrefixCache;
+
+// A sequence's right to read a path of the tree and to fill fresh pages behind it. Move-only; its end returns all.
+class Lease {
+ public:
+  Lease() = default;
+  Lease(Lease&& other) noexcept;
+  Lease& operator=(Lease&& other) noexcept;
+  ~Lease();
+
+  explicit operator bool() const { return cache_ != nullptr; }
+  const Match& match() const;
+  // Pages from position 0: shared ones up to the anchor, then this lease's own. Own pages alone may be written.
+  std::span<const PageId> pages() const;
+  int64_t shared_tokens() const;  // Pages below this position are not written by this lease (C5).
+  // Makes pages() cover [0, tokens_end). Never fails within the `tokens_max` promised at acquire(); evicts if it must.
+  void extend(int64_t tokens_end);
+
+ private:
+  friend class PrefixCache;
+  struct Record;
+  Lease(PrefixCache& cache, Record* record) : cache_(&cache), record_(record) {}
+  PrefixCache* cache_ = nullptr;
+  Record* record_ = nullptr;
+};
+
+struct CacheStats {
+  int64_t pages_total = 0, pages_free = 0, pages_cached = 0, pages_leased = 0;
+  int64_t anchors_total = 0, anchors_free = 0, anchors_published = 0, anchors_pending = 0, anchors_held = 0;
+  int64_t nodes = 0, ghosts = 0;
+  int64_t lookups = 0, query_tokens = 0, hit_tokens = 0, recomputed_tokens = 0, restores = 0;
+  int64_t misses[12] = {};              // By MissReason.
+  int64_t hit_tokens_by_class[6] = {};  // By CaptureClass.
+  int64_t published = 0, deduped = 0, skipped = 0, captures_refused = 0, ghost_hits = 0, hold_denials = 0;
+  int64_t evictions_by_class[6] = {};
+};
+
+class PrefixCache {
+ public:
+  PrefixCache(const CacheLimits& limits, Clock& clock, Seed seed = 1);
+  ~PrefixCache();
+  PrefixCache(const PrefixCache&) = delete;
+  PrefixCache& operator=(const PrefixCache&) = delete;
+
+  // The restore decision (prefix_cache.md 8). Pure: changes nothing, allocates no page.
+  Match find(const PrefixQuery& query) const;
+  // Decides as find() does, holds the path, and promises pages for `tokens_max` tokens in all (prompt and what may be
+  // generated). No lease: the promise does not fit beside those given; ask again when one has ended.
+  std::optional<Lease> acquire(const PrefixQuery& query, int64_t tokens_max);
+  // Whether such a promise could ever be given.
+  bool could_fit(int64_t tokens_max) const;
+
+  // Two-phase capture (13). A free anchor for this position of the lease's sequence, evicting a less valuable one if
+  // the rules allow. None: skipped and counted; a capture is best effort.
+  std::optional<AnchorId> reserve_anchor(Lease& lease, int64_t position, CaptureClass capture_class);
+  void abandon_anchor(AnchorId anchor);  // Reserved and not published: cancelled, or its receipts are incomplete.
+  // After the pass that wrote it: `tokens` are the sequence's first `position` canonical tokens. The lease's own pages
+  // below `position` become nodes (or stay the lease's, where equal nodes exist already) and the anchor is published,
+  // or freed where the node has one. Returns whether it is this anchor that is now in the tree.
+  bool publish(Lease& lease, std::span<const TokenId> tokens, int64_t position, AnchorId anchor);
+
+  // The conversation expects another request soon (a tool call is pending): its newest anchor is held for hold_ns.
+  void hold(std::string_view conversation);
+  void drop_hold(std::string_view conversation);
+  // Everything that nobody holds is forgotten, ghosts too. Returns pages freed.
+  int64_t flush();
+
+  // Aborts unless C1 to C5 and conservation hold (docs/invariants.md). After every change in debug builds and in
+  // simulation, when idle in release builds.
+  void check() const;
+  CacheStats stats() const;
+
+ private:
+  friend class Lease;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace wp
