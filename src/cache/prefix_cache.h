@@ -28,7 +28,18 @@ char letter(CaptureClass capture_class);  // S T U B A L
 
 // Why the restored position is lower than it could have been (prefix_cache.md 15.2), in the order of precedence.
 enum class MissReason : uint8_t {
-  bypass, none, too_short, model_changed, adapter_changed, salt, tier_fail, incomplete, evicted, no_anchor, diverged, cold
+  bypass,
+  none,
+  too_short,
+  model_changed,
+  adapter_changed,
+  salt,
+  tier_fail,
+  incomplete,
+  evicted,
+  no_anchor,
+  diverged,
+  cold
 };
 const char* name(MissReason reason);
 
@@ -38,9 +49,9 @@ struct CapturePoint {
 };
 
 struct CacheLimits {
-  int32_t pages = 0;               // In the pool.
-  int32_t anchors = 0;             // In the pool.
-  int32_t ghosts_max = 4096;       // Nodes kept without bytes.
+  int32_t pages = 0;          // In the pool.
+  int32_t anchors = 0;        // In the pool.
+  int32_t ghosts_max = 4096;  // Nodes kept without bytes.
   int32_t conversations_max = 4096;
   int32_t nodes_max = 1 << 20;     // Of any kind, ghosts included.
   int32_t held_percent_max = 50;   // Anchors under a hold.
@@ -50,11 +61,11 @@ struct CacheLimits {
 
 // What a request asks of the cache. Tokens outlive the call only.
 struct PrefixQuery {
-  std::span<const TokenId> tokens;      // The prompt, n of them.
-  uint64_t domain = 0;                  // Cache domain (salt, key, adapter): part of every node's key.
-  std::string_view conversation;        // Soft label; empty: none. Policy only, never a condition of a restore.
-  bool continues = false;               // The history holds an assistant turn.
-  const char* bypass = nullptr;         // Not null: the cache is not consulted; why ("server", "request", "prompt_logprobs").
+  std::span<const TokenId> tokens;  // The prompt, n of them.
+  uint64_t domain = 0;              // Cache domain (salt, key, adapter): part of every node's key.
+  std::string_view conversation;    // Soft label; empty: none. Policy only, never a condition of a restore.
+  bool continues = false;           // The history holds an assistant turn.
+  const char* bypass = nullptr;  // Not null: the cache is not consulted; why ("server", "request", "prompt_logprobs").
 };
 
 // What was found, before anything is changed. cached tokens == anchor_position.

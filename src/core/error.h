@@ -46,15 +46,30 @@ class [[nodiscard]] Result {
 
   bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
-  T& value() & { WP_ASSERT(ok()); return *std::get_if<0>(&state_); }
-  const T& value() const& { WP_ASSERT(ok()); return *std::get_if<0>(&state_); }
-  T&& value() && { WP_ASSERT(ok()); return std::move(*std::get_if<0>(&state_)); }
+  T& value() & {
+    WP_ASSERT(ok());
+    return *std::get_if<0>(&state_);
+  }
+  const T& value() const& {
+    WP_ASSERT(ok());
+    return *std::get_if<0>(&state_);
+  }
+  T&& value() && {
+    WP_ASSERT(ok());
+    return std::move(*std::get_if<0>(&state_));
+  }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
-  const Error& error() const& { WP_ASSERT(!ok()); return *std::get_if<1>(&state_); }
-  Error&& error() && { WP_ASSERT(!ok()); return std::move(*std::get_if<1>(&state_)); }
+  const Error& error() const& {
+    WP_ASSERT(!ok());
+    return *std::get_if<1>(&state_);
+  }
+  Error&& error() && {
+    WP_ASSERT(!ok());
+    return std::move(*std::get_if<1>(&state_));
+  }
 
  private:
   std::variant<T, Error> state_;
@@ -68,8 +83,14 @@ class [[nodiscard]] Result<void> {
 
   bool ok() const { return ok_; }
   explicit operator bool() const { return ok_; }
-  const Error& error() const& { WP_ASSERT(!ok_); return error_; }
-  Error&& error() && { WP_ASSERT(!ok_); return std::move(error_); }
+  const Error& error() const& {
+    WP_ASSERT(!ok_);
+    return error_;
+  }
+  Error&& error() && {
+    WP_ASSERT(!ok_);
+    return std::move(error_);
+  }
 
  private:
   Error error_{};
@@ -81,14 +102,14 @@ class [[nodiscard]] Result<void> {
 #define WP_TRY_CAT2(a, b) a##b
 #define WP_TRY_CAT(a, b) WP_TRY_CAT2(a, b)
 #define WP_TRY_PICK(one, two, name, ...) name
-#define WP_TRY_1(expression)                                       \
-  do {                                                             \
-    auto wp_try_result = (expression);                             \
+#define WP_TRY_1(expression)                                          \
+  do {                                                                \
+    auto wp_try_result = (expression);                                \
     if (!wp_try_result.ok()) return std::move(wp_try_result).error(); \
   } while (false)
-#define WP_TRY_2_(temporary, declaration, expression)          \
-  auto temporary = (expression);                               \
-  if (!temporary.ok()) return std::move(temporary).error();    \
+#define WP_TRY_2_(temporary, declaration, expression)       \
+  auto temporary = (expression);                            \
+  if (!temporary.ok()) return std::move(temporary).error(); \
   declaration = std::move(temporary).value()
 #define WP_TRY_2(declaration, expression) WP_TRY_2_(WP_TRY_CAT(wp_try_, __LINE__), declaration, expression)
 

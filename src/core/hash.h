@@ -8,7 +8,9 @@
 namespace wp {
 
 uint64_t hash_bytes(const void* data, size_t size_bytes, uint64_t seed = 0);
-inline uint64_t hash_text(std::string_view text, uint64_t seed = 0) { return hash_bytes(text.data(), text.size(), seed); }
+inline uint64_t hash_text(std::string_view text, uint64_t seed = 0) {
+  return hash_bytes(text.data(), text.size(), seed);
+}
 std::string hex(uint64_t value);  // 16 digits.
 
 }  // namespace wp

@@ -68,7 +68,8 @@ int64_t find_invalid_utf8(std::string_view text) {
 
 Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
   if (static_cast<int64_t>(text.size()) > limits.size_bytes_max)
-    return Error{ErrorCode::bad_request, cat("JSON: expected at most ", limits.size_bytes_max, " bytes, found ", text.size())};
+    return Error{ErrorCode::bad_request,
+                 cat("JSON: expected at most ", limits.size_bytes_max, " bytes, found ", text.size())};
   const int64_t bad = find_invalid_utf8(text);
   if (bad >= 0) return Error{ErrorCode::bad_request, cat("body is not UTF-8 at byte ", bad)};
   simdjson::dom::parser parser;
@@ -77,17 +78,15 @@ Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
   simdjson::dom::element root;
   const simdjson::error_code code = parser.parse(text.data(), text.size(), true).get(root);
   if (code == simdjson::DEPTH_ERROR)
-    return Error{ErrorCode::bad_request, cat("JSON: expected at most ", limits.depth_max, " levels of nesting, found more")};
+    return Error{ErrorCode::bad_request,
+                 cat("JSON: expected at most ", limits.depth_max, " levels of nesting, found more")};
   if (code == simdjson::EMPTY) return Error{ErrorCode::bad_request, "JSON: expected a value, found an empty text"};
-  if (code != simdjson::SUCCESS)
-    return Error{ErrorCode::bad_request, cat("JSON: ", simdjson::error_message(code))};
+  if (code != simdjson::SUCCESS) return Error{ErrorCode::bad_request, cat("JSON: ", simdjson::error_message(code))};
   if (!limits.duplicate_keys_allowed && has_duplicates(root))
     return Error{ErrorCode::bad_request, "JSON: expected every key once, found a duplicate"};
   return convert(root);
 }
 
-std::string dump_json(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string dump_json(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 }  // namespace wp

@@ -16,7 +16,8 @@ enum class LogLevel { debug, info, warning, error };
 
 struct LogField {
   template <class T>
-  LogField(std::string_view k, const T& v) : key(k), value(cat(v)), quoted(std::is_convertible_v<const T&, std::string_view>) {}
+  LogField(std::string_view k, const T& v)
+      : key(k), value(cat(v)), quoted(std::is_convertible_v<const T&, std::string_view>) {}
   std::string key;
   std::string value;
   bool quoted;  // A string: quoted in JSON always, in text only if it holds spaces or quotes.
@@ -32,8 +33,14 @@ struct LogOptions {
 void configure_log(const LogOptions& options);
 void log_line(LogLevel level, std::string_view event, std::initializer_list<LogField> fields);
 void log_line(LogLevel level, std::string_view event, const std::vector<LogField>& fields);
-inline void log_info(std::string_view event, std::initializer_list<LogField> fields = {}) { log_line(LogLevel::info, event, fields); }
-inline void log_warning(std::string_view event, std::initializer_list<LogField> fields = {}) { log_line(LogLevel::warning, event, fields); }
-inline void log_debug(std::string_view event, std::initializer_list<LogField> fields = {}) { log_line(LogLevel::debug, event, fields); }
+inline void log_info(std::string_view event, std::initializer_list<LogField> fields = {}) {
+  log_line(LogLevel::info, event, fields);
+}
+inline void log_warning(std::string_view event, std::initializer_list<LogField> fields = {}) {
+  log_line(LogLevel::warning, event, fields);
+}
+inline void log_debug(std::string_view event, std::initializer_list<LogField> fields = {}) {
+  log_line(LogLevel::debug, event, fields);
+}
 
 }  // namespace wp

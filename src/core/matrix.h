@@ -28,10 +28,10 @@ struct Matrix {
   WeightFormat format = WeightFormat::f32;
   WeightLayout layout = WeightLayout::rows;
   int64_t N = 0, K = 0;
-  const void* data = nullptr;         // [N, K], or [N, K / 2] bytes for nvfp4.
-  const void* scale = nullptr;        // fp8 formats, of scale_dtype; nvfp4: E4M3 bytes [N, K / 16].
-  DType scale_dtype = DType::f32;     // f32, bf16 or f16 for fp8 formats.
-  float scale_2 = 1.0f;               // nvfp4: second scale, already inverted where a file stores its reciprocal.
+  const void* data = nullptr;      // [N, K], or [N, K / 2] bytes for nvfp4.
+  const void* scale = nullptr;     // fp8 formats, of scale_dtype; nvfp4: E4M3 bytes [N, K / 16].
+  DType scale_dtype = DType::f32;  // f32, bf16 or f16 for fp8 formats.
+  float scale_2 = 1.0f;            // nvfp4: second scale, already inverted where a file stores its reciprocal.
 
   explicit operator bool() const { return data != nullptr; }
   int64_t data_bytes() const;   // Bytes of `data` in either layout before padding.

@@ -22,7 +22,10 @@ inline float f16_to_f32(uint16_t bits) {
   if (exponent == 0) {
     if (mantissa == 0) return std::bit_cast<float>(sign);
     exponent = 1;
-    while (!(mantissa & 0x400u)) { mantissa <<= 1; --exponent; }
+    while (!(mantissa & 0x400u)) {
+      mantissa <<= 1;
+      --exponent;
+    }
     mantissa &= 0x3FFu;
   }
   return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (mantissa << 13));

@@ -43,8 +43,14 @@ class Shape {
   }
 
   int rank() const { return rank_; }
-  int64_t operator[](int axis) const { WP_DASSERT(axis < rank_); return dims_[axis]; }
-  void append(int64_t dim) { WP_ASSERT(rank_ < kRankMax); dims_[rank_++] = dim; }
+  int64_t operator[](int axis) const {
+    WP_DASSERT(axis < rank_);
+    return dims_[axis];
+  }
+  void append(int64_t dim) {
+    WP_ASSERT(rank_ < kRankMax);
+    dims_[rank_++] = dim;
+  }
   int64_t count() const {
     int64_t product = 1;
     for (int i = 0; i < rank_; ++i) product *= dims_[i];
@@ -83,7 +89,10 @@ struct Tensor {
   bool dense() const { return shape.rank() == 0 || row_stride == row_count_of(shape); }
 
   template <class T>
-  T* as(DType expected) const { WP_ASSERT(dtype == expected); return reinterpret_cast<T*>(data); }
+  T* as(DType expected) const {
+    WP_ASSERT(dtype == expected);
+    return reinterpret_cast<T*>(data);
+  }
   float* f32() const { return as<float>(DType::f32); }
   uint16_t* bf16() const { return as<uint16_t>(DType::bf16); }
   int32_t* i32() const { return as<int32_t>(DType::i32); }
@@ -108,7 +117,10 @@ struct Tensor {
 class Dim {
  public:
   explicit Dim(const char* name) : name_(name) {}
-  operator int64_t() const { WP_ASSERT(value_ >= 0); return value_; }
+  operator int64_t() const {
+    WP_ASSERT(value_ >= 0);
+    return value_;
+  }
   bool agree(int64_t size) const {
     if (value_ < 0) value_ = size;
     return value_ == size;

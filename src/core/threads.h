@@ -22,9 +22,10 @@ class ThreadPool {
   // columns, never a sum).
   template <class Body>
   void run(int64_t count, const Body& body) {
-    run_erased(count, [](const void* context, int64_t index, int thread) {
-      (*static_cast<const Body*>(context))(index, thread);
-    }, &body);
+    run_erased(
+        count,
+        [](const void* context, int64_t index, int thread) { (*static_cast<const Body*>(context))(index, thread); },
+        &body);
   }
 
  private:

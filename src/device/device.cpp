@@ -77,7 +77,8 @@ Result<std::unique_ptr<Device>> Device::make(DeviceKind kind, int threads) {
   if (threads < 0 || threads > 1024)
     return Error{ErrorCode::bad_request, cat("threads: expected 0..1024, found ", threads)};
   if (kind == DeviceKind::cpu && !cpu_has_what_it_needs())
-    return Error{ErrorCode::unsupported, "device cpu: expected a CPU with AVX2 and FMA, found none; --device ref runs on any"};
+    return Error{ErrorCode::unsupported,
+                 "device cpu: expected a CPU with AVX2 and FMA, found none; --device ref runs on any"};
   if (threads == 0) threads = cores_of_this_process();
   std::string description = cat(name(kind), " ", cpu_name(), ", ", threads, threads == 1 ? " thread" : " threads");
   return std::unique_ptr<Device>(new Device(kind, std::move(description), std::make_unique<ThreadPool>(threads)));
@@ -101,7 +102,7 @@ void Device::release(std::byte* data, int64_t bytes) noexcept {
 }
 
 Result<Buffer> Buffer::make(Device& device, int64_t size_bytes, const char* purpose) {
-  WP_TRY(std::byte* data, device.allocate(size_bytes, purpose));
+  WP_TRY(std::byte * data, device.allocate(size_bytes, purpose));
   return Buffer(device, data, size_bytes);
 }
 

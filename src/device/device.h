@@ -77,7 +77,8 @@ class Buffer {
   explicit operator bool() const { return data_ != nullptr; }
 
  private:
-  Buffer(Device& device, std::byte* data, int64_t size_bytes) : device_(&device), data_(data), size_bytes_(size_bytes) {}
+  Buffer(Device& device, std::byte* data, int64_t size_bytes)
+      : device_(&device), data_(data), size_bytes_(size_bytes) {}
   void swap(Buffer& other) noexcept;
 
   Device* device_ = nullptr;

@@ -33,7 +33,7 @@ struct SamplingParams {
 
 // What the serving layer knows of a prompt, for the cache. Never changes an answer.
 struct CacheHints {
-  bool enabled = true;                 // cache_prompt; false: miss reason bypass=request.
+  bool enabled = true;  // cache_prompt; false: miss reason bypass=request.
   uint64_t domain = 0;
   std::string conversation;
   bool continues = false;              // The history holds an assistant turn.
@@ -73,21 +73,21 @@ struct RequestStats {
   int64_t total_ns = 0;
   MissReason miss = MissReason::cold;
   int64_t match_tokens = 0;
-  bool restored = false;   // From an anchor on the device.
+  bool restored = false;  // From an anchor on the device.
   std::string miss_detail;
 };
 
 struct TokenEvent {
   enum class Kind : uint8_t { started, progress, token, finished };
   Kind kind = Kind::token;
-  TokenId token = -1;                       // token
-  float logprob = 0;                        // token, when asked: before temperature and penalties.
-  std::vector<TokenLogprob> top;            // token, when asked; best first.
-  std::vector<float> prompt_logprobs;       // started, when asked: n-1 of them.
-  int64_t prompt_done = 0;                  // progress: prompt tokens behind it, cached ones included.
-  FinishReason finish = FinishReason::stop; // finished
-  std::string error;                        // finished with error.
-  RequestStats stats;                       // started (cache fields), progress, finished (all).
+  TokenId token = -1;                        // token
+  float logprob = 0;                         // token, when asked: before temperature and penalties.
+  std::vector<TokenLogprob> top;             // token, when asked; best first.
+  std::vector<float> prompt_logprobs;        // started, when asked: n-1 of them.
+  int64_t prompt_done = 0;                   // progress: prompt tokens behind it, cached ones included.
+  FinishReason finish = FinishReason::stop;  // finished
+  std::string error;                         // finished with error.
+  RequestStats stats;                        // started (cache fields), progress, finished (all).
 };
 
 // Reading end of a bounded channel. One reader. Dropping it cancels the request within one step.
@@ -113,16 +113,16 @@ class TokenStream {
 
 // Maxima of everything that could grow, and the knobs of the scheduler. Never changes an answer.
 struct EngineLimits {
-  int64_t context_tokens = 0;   // Longest prompt + generation; at most the model's.
-  int32_t sequences = 4;        // Running at once (slots).
-  int32_t pages = 0;            // Pool size; at least one sequence's context.
-  int32_t anchors = 0;          // Pool size; 0: 2 * sequences + 4.
-  int32_t queue_max = 256;      // Waiting requests; above, submit() fails with overloaded.
-  int64_t pass_tokens = 512;    // Rows of a prefill pass at most; multiple of 64.
+  int64_t context_tokens = 0;      // Longest prompt + generation; at most the model's.
+  int32_t sequences = 4;           // Running at once (slots).
+  int32_t pages = 0;               // Pool size; at least one sequence's context.
+  int32_t anchors = 0;             // Pool size; 0: 2 * sequences + 4.
+  int32_t queue_max = 256;         // Waiting requests; above, submit() fails with overloaded.
+  int64_t pass_tokens = 512;       // Rows of a prefill pass at most; multiple of 64.
   int64_t stall_ns = 250'000'000;  // A prefill pass while others decode is sized to end within this.
-  int32_t events_max = 1024;    // Per stream; a full channel pauses its sequence.
-  bool cache = true;            // false: miss reason bypass=server.
-  bool pace = false;            // Nothing yet; reserved for consolidation.
+  int32_t events_max = 1024;       // Per stream; a full channel pauses its sequence.
+  bool cache = true;               // false: miss reason bypass=server.
+  bool pace = false;               // Nothing yet; reserved for consolidation.
 };
 
 struct EngineStats {
@@ -153,10 +153,10 @@ class Engine {
   bool idle() const;
   void cancel_all();  // Every request ends with `cancelled` within a step.
 
-  EngineStats stats() const;        // Any thread.
+  EngineStats stats() const;  // Any thread.
   const EngineLimits& limits() const;
   const ModelInfo& model_info() const;
-  void flush_cache();               // Any thread; done by the engine thread before its next step.
+  void flush_cache();  // Any thread; done by the engine thread before its next step.
   void hold_conversation(const std::string& conversation);  // A tool call is pending.
 
  private:

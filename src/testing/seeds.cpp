@@ -59,7 +59,8 @@ std::string source_directory() {
 }
 
 std::string oracle_directory() {
-  const std::filesystem::path path = std::filesystem::path(source_directory()) / ".." / "shared" / "oracle" / "fixtures";
+  const std::filesystem::path path =
+      std::filesystem::path(source_directory()) / ".." / "shared" / "oracle" / "fixtures";
   return std::filesystem::exists(path) ? std::filesystem::weakly_canonical(path).string() : "";
 }
 

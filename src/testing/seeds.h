@@ -10,8 +10,8 @@
 namespace wp::testing {
 
 std::vector<Seed> seeds_of_this_run();
-void set_seed(Seed seed);                 // --seed=N of the test program.
-std::string repeat_hint(Seed seed);       // "repeat with --seed=N", for SCOPED_TRACE.
+void set_seed(Seed seed);            // --seed=N of the test program.
+std::string repeat_hint(Seed seed);  // "repeat with --seed=N", for SCOPED_TRACE.
 
 // Branches a property or fuzzer must have reached; one that nobody exercised is not tested.
 class Marks {

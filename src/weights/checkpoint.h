@@ -45,11 +45,12 @@ class Checkpoint {
   ~Checkpoint();
 
   const std::string& path() const;
-  const Json& config() const;             // config.json; null if there is none.
-  const Json& generation_config() const;  // generation_config.json; null if there is none.
+  const Json& config() const;                      // config.json; null if there is none.
+  const Json& generation_config() const;           // generation_config.json; null if there is none.
   const std::vector<TensorInfo>& tensors() const;  // By name.
   int64_t size_bytes() const;                      // Of all tensor data.
-  uint64_t fingerprint() const;  // Hash of every header and of sampled data of each tensor: cheap, stable over restarts.
+  uint64_t fingerprint()
+      const;  // Hash of every header and of sampled data of each tensor: cheap, stable over restarts.
 
   bool has(std::string_view name) const;
   // The tensor `name`, which must have exactly this dtype and shape. A shape dim of -1 takes any size.

@@ -31,9 +31,16 @@ Bytes mutate(const std::vector<Bytes>& corpus, wp::Rng& rng) {
     const int64_t at = out.empty() ? 0 : rng.between(0, static_cast<int64_t>(out.size()) - 1);
     switch (rng.between(0, 5)) {
       case 0: out.insert(out.begin() + at, static_cast<uint8_t>(rng.next())); break;
-      case 1: if (!out.empty()) out[at] ^= static_cast<uint8_t>(1u << rng.between(0, 7)); break;
-      case 2: if (!out.empty()) out.erase(out.begin() + at, out.begin() + std::min<int64_t>(out.size(), at + rng.between(1, 16))); break;
-      case 3: if (!out.empty()) out[at] = static_cast<uint8_t>(rng.next()); break;
+      case 1:
+        if (!out.empty()) out[at] ^= static_cast<uint8_t>(1u << rng.between(0, 7));
+        break;
+      case 2:
+        if (!out.empty())
+          out.erase(out.begin() + at, out.begin() + std::min<int64_t>(out.size(), at + rng.between(1, 16)));
+        break;
+      case 3:
+        if (!out.empty()) out[at] = static_cast<uint8_t>(rng.next());
+        break;
       case 4: {
         if (corpus.empty()) break;
         const Bytes& other = corpus[rng.between(0, static_cast<int64_t>(corpus.size()) - 1)];
@@ -44,7 +51,8 @@ Bytes mutate(const std::vector<Bytes>& corpus, wp::Rng& rng) {
         break;
       }
       default: {
-        static const char* const kPieces[] = {"{", "}", "[", "\"", "\\u0000", "<tool_call>", "</think>", "{{", "{%", "\xff", "-1", "1e308", "\n"};
+        static const char* const kPieces[] = {"{",  "}",  "[",    "\"", "\\u0000", "<tool_call>", "</think>",
+                                              "{{", "{%", "\xff", "-1", "1e308",   "\n"};
         const char* piece = kPieces[rng.between(0, std::size(kPieces) - 1)];
         out.insert(out.begin() + at, piece, piece + std::strlen(piece));
       }
