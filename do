@@ -1,0 +1,227 @@
+#!/usr/bin/env bash
+# Everything a developer or a user does with this repository. `./do help` lists it.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+readonly packages=(
+  g++ cmake ninja-build pkg-config git ca-certificates python3 python3-venv
+  libboost1.81-dev libsimdjson-dev nlohmann-json3-dev libpcre2-dev libicu-dev libcli11-dev libspdlog-dev libfmt-dev
+  prometheus-cpp-dev libxxhash-dev libzstd-dev libhwy-dev zlib1g-dev libcurl4-openssl-dev
+)
+readonly test_packages=(libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev clang-format lld)
+readonly ci_packages=(clang libclang-rt-14-dev)
+readonly python_packages=(openai==3.57.0)
+readonly cores=$(nproc)
+readonly model=models/flash-next-mini
+
+say() { printf '%s\n' "$*" >&2; }
+
+# install NAME...: Debian packages that are missing, by name; with sudo where not root.
+install() {
+  local missing=()
+  for package in "$@"; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  command -v apt-get >/dev/null || { say "do: expected Debian or Ubuntu with apt-get, found neither; install by hand: ${missing[*]}"; exit 1; }
+  local root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || { say "do: expected root or sudo to install: ${missing[*]}"; exit 1; }
+    root=(sudo)
+  fi
+  say "installing ${missing[*]}"
+  "${root[@]}" apt-get update -qq
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# configure DIR ARGS...: once; CMake finds new files by itself afterwards.
+configure() {
+  local dir=$1
+  shift
+  [ -f "$dir/build.ninja" ] || cmake -S . -B "$dir" -G Ninja "$@" >"$dir.log" 2>&1 ||
+    { cat "$dir.log" >&2; rm -rf "$dir"; exit 1; }
+}
+
+# compile DIR TARGET...: quiet when all is well. Where the last lines matter (an error), they are shown whole.
+compile() {
+  local dir=$1
+  shift
+  if [ -t 2 ]; then
+    ninja -C "$dir" "$@" >&2
+  else
+    ninja -C "$dir" "$@" >"$dir/ninja.log" 2>&1 || { grep -vE '^\[[0-9]+/[0-9]+\] Building' "$dir/ninja.log" >&2; exit 1; }
+  fi
+}
+
+binary_is_fresh() {
+  [ -x build/release/warmpath ] && [ -z "$(find src CMakeLists.txt -newer build/release/warmpath \( -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt \) -print -quit)" ]
+}
+
+build_release() {
+  binary_is_fresh && return
+  install "${packages[@]}"
+  mkdir -p build
+  say "building build/release/warmpath (the first time takes a few minutes)"
+  configure build/release -DCMAKE_BUILD_TYPE=Release -DWP_TESTS=OFF
+  compile build/release warmpath
+}
+
+setup_tests() {
+  install "${packages[@]}" "${test_packages[@]}"
+  mkdir -p build
+  local stamp="build/venv/${python_packages[*]}"
+  if [ ! -f "${stamp// /+}" ]; then
+    rm -rf build/venv
+    python3 -m venv build/venv
+    build/venv/bin/pip install -q --disable-pip-version-check "${python_packages[@]}"
+    touch "${stamp// /+}"
+  fi
+}
+
+# run_programs DIR LABEL [GTEST_ARGS...]: every test program of a build; adds up passed and failed.
+passed=0 failed=0
+run_programs() {
+  local dir=$1 label=$2 program log
+  shift 2
+  for program in "$dir"/*_test; do
+    [ -x "$program" ] || continue
+    log="$program.log"
+    local begin=$SECONDS status=0
+    "$program" "$@" >"$log" 2>&1 || status=$?
+    local good bad
+    good=$(grep -cE '^\[       OK \]' "$log" || true)
+    bad=$(grep -cE '^\[  FAILED  \] .*\([0-9]+ ms\)$' "$log" || true)
+    # A program that ended before its own last line (a crash, a sanitizer report) is one more failure.
+    [ "$status" -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
+    passed=$((passed + good)) failed=$((failed + bad))
+    printf '%-8s %-16s %4d passed %3d failed  %4d s\n' "$label" "$(basename "$program")" "$good" "$bad" $((SECONDS - begin))
+    [ "$bad" -eq 0 ] || tail -n 60 "$log"
+  done
+}
+
+# count LABEL COMMAND...: one check that is not a test program.
+count() {
+  local label=$1 begin=$SECONDS log=build/check.log
+  shift
+  if "$@" >"$log" 2>&1; then
+    passed=$((passed + 1))
+    printf '%-25s ok  %4d s\n' "$label" $((SECONDS - begin))
+  else
+    failed=$((failed + 1))
+    printf '%-25s FAILED\n' "$label"
+    tail -n 60 "$log"
+  fi
+}
+
+# Each fuzzer of a build on one fixed and one fresh seed, over its corpus.
+run_fuzzers() {
+  local dir=$1 runs=$2 program name
+  for program in "$dir"/*_fuzz; do
+    [ -x "$program" ] || continue
+    name=$(basename "$program")
+    local corpus=()
+    [ -d "testdata/fuzz/${name%_fuzz}" ] && corpus=("testdata/fuzz/${name%_fuzz}")
+    for seed in 1 $((RANDOM * 32768 + RANDOM)); do
+      count "fuzz $name $seed" "$program" --seed=$seed --runs="$runs" "${corpus[@]}"
+    done
+  done
+}
+
+run_benches_tiny() {
+  local program
+  for program in build/test/*_bench; do
+    [ -x "$program" ] || continue
+    count "bench $(basename "$program")" "$program" --smoke --benchmark_min_time=0.001
+  done
+}
+
+finish() {
+  printf '%d passed, %d failed\n' "$passed" "$failed"
+  [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
+}
+
+cmd_setup() { setup_tests; }
+
+cmd_build() { build_release; }
+
+cmd_run() {
+  build_release
+  exec build/release/warmpath serve "$model" "$@"
+}
+
+cmd_tidy() { python3 tools/tidy.py "$@"; }
+
+cmd_test() {
+  setup_tests
+  count tidy python3 tools/tidy.py
+  configure build/release -DCMAKE_BUILD_TYPE=Release -DWP_TESTS=OFF
+  compile build/release warmpath
+  configure build/test -DCMAKE_BUILD_TYPE=Release
+  compile build/test
+  run_programs build/test release
+  run_benches_tiny
+  configure build/asan -DCMAKE_BUILD_TYPE=Debug -DWP_SANITIZE=address,undefined
+  compile build/asan
+  run_programs build/asan sanitize
+  run_fuzzers build/asan 2000
+  finish
+}
+
+cmd_ci() {
+  install "${ci_packages[@]}"
+  setup_tests
+  # The second compiler, and the thread sanitizer over what runs on several threads.
+  CXX=clang++ configure build/clang -DCMAKE_BUILD_TYPE=Release
+  compile build/clang
+  run_programs build/clang clang
+  configure build/tsan -DCMAKE_BUILD_TYPE=Debug -DWP_SANITIZE=thread
+  compile build/tsan core_test engine_test cache_test serve_test
+  run_programs build/tsan thread
+  cmd_test
+}
+
+# fuzz [NAME [SEED]]: on libFuzzer for longer; without a name, lists them.
+cmd_fuzz() {
+  install "${ci_packages[@]}"
+  setup_tests
+  if [ $# -eq 0 ]; then
+    find src -name '*_fuzz.cpp' -exec basename {} _fuzz.cpp \; | sort
+    return
+  fi
+  local name=$1 seed=${2:-$RANDOM} seconds=${FUZZ_SECONDS:-900}
+  CXX=clang++ configure build/fuzz -DCMAKE_BUILD_TYPE=Debug -DWP_SANITIZE=address,undefined -DWP_FUZZERS=ON
+  compile build/fuzz "${name}_fuzz"
+  mkdir -p "build/corpus/$name" "testdata/fuzz/$name"
+  build/fuzz/"${name}_fuzz" -seed="$seed" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=4096 "build/corpus/$name" "testdata/fuzz/$name"
+}
+
+cmd_bench() {
+  setup_tests
+  configure build/test -DCMAKE_BUILD_TYPE=Release
+  compile build/test
+  local program
+  for program in build/test/*_bench; do "$program" "$@"; done
+}
+
+cmd_help() {
+  cat <<'HELP'
+./do run [FLAGS]        install what is missing, build, serve the bundled model on 127.0.0.1:8080
+./do test               install what is missing, build and run every test
+./do build              build build/release/warmpath
+./do bench [FLAGS]      kernel benchmarks (Google Benchmark flags)
+./do fuzz [NAME [SEED]] list the fuzzers, or run one on libFuzzer (FUZZ_SECONDS=900)
+./do tidy               formatting, layers, sizes, dead files, vendor calls
+./do ci                 all of test, the second compiler, the thread sanitizer
+./do setup              install what tests need and nothing else
+HELP
+}
+
+command=${1:-help}
+[ $# -gt 0 ] && shift
+case "$command" in
+  setup | build | run | test | fuzz | bench | tidy | ci | help) "cmd_$command" "$@" ;;
+  *)
+    say "do: expected setup, build, run, test, fuzz, bench, tidy, ci or help, found $command"
+    exit 2
+    ;;
+esac
