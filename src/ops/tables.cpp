@@ -1,0 +1,69 @@
+#include "ops/tables.h"
+
+#include "kernels/ref/ref.h"
+
+namespace wp::ops {
+
+namespace ref = kernels::ref;
+
+// name, ref, cpu
+const Table<kernels::Matmul> matmul_kernels{"matmul", ref::matmul, nullptr};
+const Table<kernels::Embed> embed_kernels{"embed", ref::embed, nullptr};
+const Table<kernels::TableRows> table_rows_kernels{"table_rows", ref::table_rows, nullptr};
+const Table<kernels::GatherRows> gather_rows_kernels{"gather_rows", ref::gather_rows, nullptr};
+const Table<kernels::GatherColumns> gather_columns_kernels{"gather_columns", ref::gather_columns, nullptr};
+const Table<kernels::RmsNorm> rms_norm_kernels{"rms_norm", ref::rms_norm, nullptr};
+const Table<kernels::GatedResidual> gated_residual_kernels{"gated_residual", ref::gated_residual, nullptr};
+const Table<kernels::Inject> inject_kernels{"inject", ref::inject, nullptr};
+const Table<kernels::Add> add_kernels{"add", ref::add, nullptr};
+const Table<kernels::SiluMul> silu_mul_kernels{"silu_mul", ref::silu_mul, nullptr};
+const Table<kernels::ConvSilu> conv_silu_kernels{"conv_silu", ref::conv_silu, nullptr};
+const Table<kernels::Gdn> gdn_kernels{"gdn", ref::gdn, nullptr};
+const Table<kernels::GatedNorm> gated_norm_kernels{"gated_norm", ref::gated_norm, nullptr};
+const Table<kernels::AttentionInputs> attention_inputs_kernels{"attention_inputs", ref::attention_inputs, nullptr};
+const Table<kernels::IndexKeys> index_keys_kernels{"index_keys", ref::index_keys, nullptr};
+const Table<kernels::SelectBlocks> select_blocks_kernels{"select_blocks", ref::select_blocks, nullptr};
+const Table<kernels::Attention> attention_kernels{"attention", ref::attention, nullptr};
+const Table<kernels::Router> router_kernels{"router", ref::router, nullptr};
+const Table<kernels::Experts> experts_kernels{"experts", ref::experts, nullptr};
+const Table<kernels::NgramRows> ngram_rows_kernels{"ngram_rows", ref::ngram_rows, nullptr};
+const Table<kernels::NgramGate> ngram_gate_kernels{"ngram_gate", ref::ngram_gate, nullptr};
+
+kernels::Packing packing(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::ref: return ref::packing();
+    case DeviceKind::cpu: return {};
+    default: return {};
+  }
+}
+
+namespace {
+
+template <class... Args>
+std::vector<TableRow> rows_of(const Table<Args>&... tables) {
+  return {TableRow{tables.name, tables.ref != nullptr, tables.cpu != nullptr}...};
+}
+
+}  // namespace
+
+std::vector<TableRow> table_rows_list() {
+  return rows_of(matmul_kernels, embed_kernels, table_rows_kernels, gather_rows_kernels, gather_columns_kernels,
+                 rms_norm_kernels, gated_residual_kernels, inject_kernels, add_kernels, silu_mul_kernels,
+                 conv_silu_kernels, gdn_kernels, gated_norm_kernels, attention_inputs_kernels, index_keys_kernels,
+                 select_blocks_kernels, attention_kernels, router_kernels, experts_kernels, ngram_rows_kernels,
+                 ngram_gate_kernels);
+}
+
+Result<void> check_backend(DeviceKind kind) {
+  std::string missing;
+  if (!packing(kind).pack) missing = "packing";
+  for (const TableRow& row : table_rows_list()) {
+    const bool present = kind == DeviceKind::ref ? row.ref : kind == DeviceKind::cpu && row.cpu;
+    if (!present) missing += (missing.empty() ? "" : ", ") + std::string(row.op);
+  }
+  if (missing.empty()) return {};
+  return Error{ErrorCode::unsupported,
+               cat("device ", name(kind), ": expected a kernel for every operation, none for ", missing)};
+}
+
+}  // namespace wp::ops
