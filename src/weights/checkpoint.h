@@ -1,6 +1,7 @@
 // Checkpoint: a model folder's config and tensors, memory-mapped and checked. The one place where names, shapes and
 // offsets of a file are believed, so the one place where they are checked. Reads safetensors, single or by index.
-// Loaded by one thread; const afterwards.
+// Owns the mappings and whatever it had to copy: every Tensor and Matrix it hands out borrows from it, is read-only and
+// is aligned to the size of its dtype. One thread opens and binds; const afterwards. Never writes a file.
 #pragma once
 
 #include <functional>
@@ -16,7 +17,8 @@
 
 namespace wp {
 
-// Called while files are opened and tensors touched; from the loading thread.
+// Called while files are opened and while tensors are bound, so for as long as the checkpoint lives; from the loading
+// thread.
 struct LoadProgress {
   std::string_view phase;  // "open", "weights"
   int64_t files_done = 0, files_total = 0;
@@ -28,9 +30,12 @@ using ProgressSink = std::function<void(const LoadProgress&)>;
 struct TensorInfo {
   std::string name;
   std::string file;  // Base name.
-  DType dtype;
+  DType dtype;       // Means nothing where `supported` is false.
   Shape shape;
   int64_t offset_bytes;  // In the file.
+  int64_t size_bytes;
+  const char* dtype_name;  // As safetensors spells it: "F8_E4M3".
+  bool supported;          // Else its dtype is known by size only; binding it is an error.
 };
 
 class Checkpoint {
@@ -49,8 +54,9 @@ class Checkpoint {
   const Json& generation_config() const;           // generation_config.json; null if there is none.
   const std::vector<TensorInfo>& tensors() const;  // By name.
   int64_t size_bytes() const;                      // Of all tensor data.
-  uint64_t fingerprint()
-      const;  // Hash of every header and of sampled data of each tensor: cheap, stable over restarts.
+  // Hash of config.json, of every header and of sampled data of each tensor: cheap, stable over restarts. A change that
+  // touches no sampled byte goes unnoticed.
+  uint64_t fingerprint() const;
 
   bool has(std::string_view name) const;
   // The tensor `name`, which must have exactly this dtype and shape. A shape dim of -1 takes any size.
