@@ -20,47 +20,10 @@ constexpr StoredType kStoredTypes[] = {
 
 Error bad(std::string message) { return Error{ErrorCode::bad_file, std::move(message)}; }
 
-// A value as found, in a few words however large it is.
-std::string shown(const Json& value) {
-  if (value.is_string()) return cat("\"", printable(value.get_ref<const std::string&>()), "\"");
-  if (!value.is_structured()) return dump_json(value);
-  const bool small = value.is_array() && value.size() <= 8;
-  if (small && std::none_of(value.begin(), value.end(), [](const Json& item) { return item.size() > 1; }))
-    return printable(dump_json(value));
-  return cat(value.is_array() ? "a list of " : "an object of ", value.size());
-}
-
 const StoredType* stored_type(std::string_view name) {
   for (const StoredType& type : kStoredTypes)
     if (name == type.name) return &type;
   return nullptr;
-}
-
-Result<Json> parse_object(std::string_view text, const char* what) {
-  const JsonLimits limits{.size_bytes_max = kHeaderBytesMax, .depth_max = 16, .duplicate_keys_allowed = false};
-  auto parsed = parse_json(text, limits);
-  if (!parsed.ok()) return bad(cat(what, ": ", printable(parsed.error().message)));
-  if (!parsed->is_object()) return bad(cat(what, ": expected a JSON object, found ", parsed->type_name()));
-  return parsed;
-}
-
-// A whole number that is not negative and fits; -1 otherwise.
-int64_t natural(const Json& value) {
-  if (!value.is_number_integer()) return -1;
-  if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return -1;
-  return std::max<int64_t>(value.get<int64_t>(), -1);
-}
-
-Result<Shape> parse_shape(const Json& value) {
-  if (!value.is_array()) return bad(cat("shape: expected a list of sizes, found ", shown(value)));
-  if (value.size() > static_cast<size_t>(Shape::kRankMax))
-    return bad(cat("shape: expected at most ", Shape::kRankMax, " dimensions, found ", value.size()));
-  Shape shape;
-  for (const Json& dim : value) {
-    if (natural(dim) < 0) return bad(cat("shape: expected whole sizes from 0 to ", INT64_MAX, ", found ", shown(dim)));
-    shape.append(natural(dim));
-  }
-  return shape;
 }
 
 // Bytes of a tensor, or an error where the product does not fit or does not end on a byte. A size of 0 hides no
@@ -78,31 +41,235 @@ Result<int64_t> bytes_of(const Shape& shape, const StoredType& type) {
   return bits / 8;
 }
 
-Result<std::pair<int64_t, int64_t>> parse_span(const Json& value, int64_t data_bytes) {
-  if (!value.is_array() || value.size() != 2 || natural(value[0]) < 0 || natural(value[1]) < 0)
-    return bad(cat("data_offsets: expected two byte offsets, found ", shown(value)));
-  const int64_t begin = natural(value[0]), end = natural(value[1]);
-  if (begin > end || end > data_bytes)
-    return bad(cat("data_offsets: expected a span inside the file's ", data_bytes, " bytes of data, found [", begin,
-                   ", ", end, "]"));
-  return std::pair(begin, end);
+// What both documents share: an object whose members are read one by one as they stream past, so that a hostile text
+// costs no memory beyond what it declares. A derived class says what each value is; a value it does not care for is
+// skipped. The interface is that of nlohmann's SAX parser, which never recurses.
+class JsonEvents {
+ public:
+  Error take_error() { return std::move(error_); }
+
+  bool null() { return other("null"); }
+  bool boolean(bool value) { return other(value ? "true" : "false"); }
+  bool number_integer(int64_t value) { return whole(value); }
+  bool number_unsigned(uint64_t value) {
+    return value > static_cast<uint64_t>(INT64_MAX) ? other(cat(value)) : whole(static_cast<int64_t>(value));
+  }
+  bool number_float(double, const std::string& text) { return other(printable(text)); }
+  bool binary(Json::binary_t&) { return other("binary data"); }
+  bool string(std::string& value) { return skipping_ ? skipped() : text(value); }
+  bool key(std::string& name) { return skipping_ || member(name); }
+  bool start_object(size_t) { return start(true); }
+  bool start_array(size_t) { return start(false); }
+  bool end_object() { return end(); }
+  bool end_array() { return end(); }
+  bool parse_error(size_t position, const std::string&, const Json::exception&) {
+    return fail(cat("expected JSON in UTF-8, found a fault at byte ", position));
+  }
+
+ protected:
+  explicit JsonEvents(const char* document) : document_(document) {}
+  virtual ~JsonEvents() = default;
+
+  virtual bool member(std::string& name) = 0;           // Of the object at hand; skip() passes over its value.
+  virtual bool text(std::string& value) = 0;            // A string where a value may stand.
+  virtual bool number(int64_t value) = 0;               // A whole number that fits.
+  virtual bool opened(bool is_object) = 0;              // Depth does not count it yet.
+  virtual bool closed() = 0;                            // Depth no longer counts it.
+  virtual bool unexpected(std::string_view found) = 0;  // Any other value.
+
+  int depth() const { return depth_; }
+  bool skip() { return skipping_ = true; }
+  bool fail(std::string message) {
+    error_ = bad(document_ ? cat(document_, ": ", message) : std::move(message));
+    return false;
+  }
+  bool fail_at(std::string_view name, std::string_view message) {
+    error_ = bad(cat(printable(name), ": ", message));
+    return false;
+  }
+
+ private:
+  static constexpr int kDepthMax = 16;
+
+  bool skipped() {
+    skipping_ = skip_depth_ > 0;
+    return true;
+  }
+  bool other(std::string_view found) { return skipping_ ? skipped() : unexpected(found); }
+  bool whole(int64_t value) { return skipping_ ? skipped() : number(value); }
+  bool start(bool is_object) {
+    if (depth_ == kDepthMax) return fail(cat("expected at most ", kDepthMax, " levels of nesting, found more"));
+    if (skipping_) ++skip_depth_;
+    else if (!opened(is_object)) return false;
+    ++depth_;
+    return true;
+  }
+  bool end() {
+    --depth_;
+    if (!skipping_) return closed();
+    --skip_depth_;
+    return skipped();
+  }
+
+  const char* document_;
+  Error error_{ErrorCode::bad_file, ""};
+  int depth_ = 0, skip_depth_ = 0;
+  bool skipping_ = false;  // Inside, or just before, a value that nobody reads.
+};
+
+// {"__metadata__": {...}, NAME: {"dtype": "F32", "shape": [4, 128], "data_offsets": [0, 2048]}, ...}
+class HeaderEvents final : public JsonEvents {
+ public:
+  explicit HeaderEvents(int64_t data_bytes) : JsonEvents("header"), data_bytes_(data_bytes) {}
+  std::vector<StoredTensor> take_tensors() { return std::move(tensors_); }  // Offsets from the beginning of the data.
+
+ private:
+  enum Field { none = 0, dtype = 1, shape = 2, data_offsets = 4 };
+  static constexpr const char* kExpected = "expected an object of dtype, shape and data_offsets, found ";
+
+  bool member(std::string& name) override {
+    if (depth() == 1) {
+      if (name == "__metadata__") return skip();  // Free text of the writer.
+      tensor_ = StoredTensor{std::move(name), nullptr, Shape{}, 0, 0};
+      seen_ = none;
+      field_ = none;
+      return true;
+    }
+    field_ = name == "dtype" ? dtype : name == "shape" ? shape : name == "data_offsets" ? data_offsets : none;
+    if (field_ == none) return skip();
+    if (seen_ & field_) return fail_at(tensor_.name, cat("expected ", name, " once, found it twice"));
+    seen_ |= field_;
+    return true;
+  }
+
+  bool text(std::string& value) override {
+    if (field_ != dtype || depth() != 2) return unexpected(cat("\"", printable(value), "\""));
+    tensor_.type = stored_type(value);
+    return tensor_.type || unexpected(cat("\"", printable(value), "\""));
+  }
+
+  bool number(int64_t value) override {
+    if (depth() != 3 || value < 0) return unexpected(cat(value));
+    if (field_ == data_offsets) {
+      if (offsets_count_ == 2) return unexpected("more");
+      offsets_[offsets_count_++] = value;
+      return true;
+    }
+    if (tensor_.shape.rank() == Shape::kRankMax)
+      return fail_at(tensor_.name, cat("shape: expected at most ", Shape::kRankMax, " dimensions, found more"));
+    tensor_.shape.append(value);
+    return true;
+  }
+
+  bool opened(bool is_object) override {
+    if (is_object ? depth() <= 1 : depth() == 2 && (field_ == shape || field_ == data_offsets)) {
+      offsets_count_ = 0;
+      return true;
+    }
+    return unexpected(is_object ? "an object" : "a list");
+  }
+
+  bool closed() override {
+    if (depth() == 2 && field_ == data_offsets && offsets_count_ != 2) return unexpected("fewer");
+    if (depth() != 1) return true;
+    for (const auto& [field, name] : {std::pair(dtype, "dtype"), {shape, "shape"}, {data_offsets, "data_offsets"}})
+      if (!(seen_ & field)) return fail_at(tensor_.name, cat("expected a member ", name, ", found none"));
+    auto checked = check();
+    if (!checked.ok()) return fail_at(tensor_.name, checked.error().message);
+    tensors_.push_back(std::move(tensor_));
+    return true;
+  }
+
+  bool unexpected(std::string_view found) override {
+    if (depth() == 0) return fail(cat("expected a JSON object, found ", found));
+    if (depth() == 1 || field_ == none) return fail_at(tensor_.name, cat(kExpected, found));
+    if (field_ == dtype) return fail_at(tensor_.name, cat("dtype: expected a name of the format, found ", found));
+    if (field_ == shape)
+      return fail_at(tensor_.name,
+                     cat("shape: expected a list of whole sizes from 0 to ", INT64_MAX, ", found ", found));
+    return fail_at(tensor_.name, cat("data_offsets: expected a list of two byte offsets, found ", found));
+  }
+
+  Result<void> check() {
+    tensor_.begin = offsets_[0];
+    tensor_.end = offsets_[1];
+    if (tensor_.begin > tensor_.end || tensor_.end > data_bytes_)
+      return bad(cat("data_offsets: expected a span inside the file's ", data_bytes_, " bytes of data, found [",
+                     tensor_.begin, ", ", tensor_.end, "]"));
+    WP_TRY(const int64_t expected, bytes_of(tensor_.shape, *tensor_.type));
+    if (tensor_.end - tensor_.begin != expected)
+      return bad(cat("data_offsets: expected ", expected, " bytes for ", tensor_.type->name, " ", tensor_.shape,
+                     ", found ", tensor_.end - tensor_.begin));
+    return {};
+  }
+
+  const int64_t data_bytes_;
+  std::vector<StoredTensor> tensors_;
+  StoredTensor tensor_{};  // The one under way.
+  int seen_ = none;
+  Field field_ = none;
+  int64_t offsets_[2] = {};
+  int offsets_count_ = 0;
+};
+
+// Why a name in the index is no file of the folder; null if it is.
+const char* base_name_fault(std::string_view name) {
+  if (name.empty()) return "an empty name";
+  if (name == "." || name == "..") return "a way out of the folder";
+  if (name.find('/') != name.npos || name.find('\\') != name.npos) return "a path";
+  for (const char c : name)
+    if (static_cast<unsigned char>(c) < 0x20) return "a control character";
+  return nullptr;
 }
 
-// Offsets as in the file: from the beginning of the data.
-Result<StoredTensor> parse_tensor(const std::string& name, const Json& value, int64_t data_bytes) {
-  if (!value.is_object()) return bad(cat("expected dtype, shape and data_offsets, found ", shown(value)));
-  for (const char* key : {"dtype", "shape", "data_offsets"})
-    if (!value.contains(key)) return bad(cat("expected a member ", key, ", found none"));
-  const Json& dtype = value["dtype"];
-  const StoredType* type = dtype.is_string() ? stored_type(dtype.get_ref<const std::string&>()) : nullptr;
-  if (!type) return bad(cat("dtype: expected one of the format's names, found ", shown(dtype)));
-  WP_TRY(Shape shape, parse_shape(value["shape"]));
-  WP_TRY(const int64_t expected, bytes_of(shape, *type));
-  WP_TRY(auto span, parse_span(value["data_offsets"], data_bytes));
-  if (span.second - span.first != expected)
-    return bad(cat("data_offsets: expected ", expected, " bytes for ", shape, " of ", type->name, ", found ",
-                   span.second - span.first));
-  return StoredTensor{name, type, shape, span.first, span.second};
+// {"metadata": {...}, "weight_map": {NAME: FILE, ...}}
+class IndexEvents final : public JsonEvents {
+ public:
+  IndexEvents() : JsonEvents("index") {}
+  std::vector<std::pair<std::string, std::string>> take_entries() { return std::move(entries_); }
+
+ private:
+  bool member(std::string& name) override {
+    if (depth() == 1) {
+      if (name != "weight_map") return skip();
+      if (seen_) return fail("expected weight_map once, found it twice");
+      return seen_ = true;
+    }
+    name_ = std::move(name);
+    return true;
+  }
+  bool text(std::string& value) override {
+    if (depth() != 2) return unexpected(cat("\"", printable(value), "\""));
+    if (const char* fault = base_name_fault(value))
+      return fail_at(
+          name_, cat("expected the base name of a file in the folder, found ", fault, " (\"", printable(value), "\")"));
+    entries_.emplace_back(std::move(name_), std::move(value));
+    return true;
+  }
+  bool number(int64_t value) override { return unexpected(cat(value)); }
+  bool opened(bool is_object) override {
+    return (is_object && depth() <= 1) || unexpected(is_object ? "an object" : "a list");
+  }
+  bool closed() override { return true; }
+  bool unexpected(std::string_view found) override {
+    if (depth() == 0) return fail(cat("expected a JSON object, found ", found));
+    if (depth() == 1) return fail(cat("expected an object weight_map, found ", found));
+    return fail_at(name_, cat("expected the base name of a file in the folder, found ", found));
+  }
+
+  std::vector<std::pair<std::string, std::string>> entries_;
+  std::string name_;
+  bool seen_ = false;
+};
+
+template <class Events>
+Result<void> stream(std::string_view text, const char* document, Events& events) {
+  // The parser takes a zero byte for the end of the text, and a byte order mark for nothing.
+  const size_t zero = text.find('\0');
+  if (zero != text.npos) return bad(cat(document, ": expected JSON in UTF-8, found a fault at byte ", zero + 1));
+  if (text.empty() || text[0] == '\xEF') return bad(cat(document, ": expected a JSON object, found none"));
+  if (!Json::sax_parse(text.begin(), text.end(), &events)) return events.take_error();
+  return {};
 }
 
 Result<void> check_overlap(const std::vector<StoredTensor>& tensors) {
@@ -118,16 +285,6 @@ Result<void> check_overlap(const std::vector<StoredTensor>& tensors) {
                      ": data_offsets: expected a span of its own, found an overlap with ",
                      printable(by_offset[i - 1]->name)));
   return {};
-}
-
-// Why a name in the index is no file of the folder; null if it is.
-const char* base_name_fault(std::string_view name) {
-  if (name.empty()) return "an empty name";
-  if (name == "." || name == "..") return "a way out of the folder";
-  if (name.find('/') != name.npos || name.find('\\') != name.npos) return "a path";
-  for (const char c : name)
-    if (static_cast<unsigned char>(c) < 0x20) return "a control character";
-  return nullptr;
 }
 
 }  // namespace
@@ -160,43 +317,34 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> fi
     return bad(cat("header: expected at most the ", available, " bytes that follow, found a length of ", length));
 
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
-  WP_TRY(const Json root, parse_object(text, "header"));
   SafetensorsHeader header;
   header.data_begin = kLengthBytes + static_cast<int64_t>(length);
-  header.tensors.reserve(root.size());
-  for (const auto& [name, value] : root.items()) {
-    if (name == "__metadata__") continue;  // Free text of the writer.
-    auto tensor = parse_tensor(name, value, file_bytes - header.data_begin);
-    if (!tensor.ok()) return std::move(tensor).error().within(printable(name));
-    header.tensors.push_back(std::move(tensor).value());
-  }
+  HeaderEvents events(file_bytes - header.data_begin);
+  WP_TRY(stream(text, "header", events));
+  header.tensors = events.take_tensors();
+  std::sort(header.tensors.begin(), header.tensors.end(),
+            [](const StoredTensor& a, const StoredTensor& b) { return a.name < b.name; });
+  for (size_t i = 1; i < header.tensors.size(); ++i)
+    if (header.tensors[i - 1].name == header.tensors[i].name)
+      return bad(cat(printable(header.tensors[i].name), ": expected every tensor once, found it twice"));
   WP_TRY(check_overlap(header.tensors));
   for (StoredTensor& tensor : header.tensors) {
     tensor.begin += header.data_begin;
     tensor.end += header.data_begin;
   }
-  std::sort(header.tensors.begin(), header.tensors.end(),
-            [](const StoredTensor& a, const StoredTensor& b) { return a.name < b.name; });
   return header;
 }
 
 Result<std::vector<std::pair<std::string, std::string>>> parse_safetensors_index(std::string_view text) {
-  WP_TRY(const Json root, parse_object(text, "index"));
-  const auto map = root.find("weight_map");
-  if (map == root.end() || !map->is_object())
-    return bad(cat("index: expected an object weight_map, found ", map == root.end() ? "none" : shown(*map)));
-  std::vector<std::pair<std::string, std::string>> out;
-  out.reserve(map->size());
-  for (const auto& [name, file] : map->items()) {
-    const char* fault = file.is_string() ? base_name_fault(file.get_ref<const std::string&>()) : "no text";
-    if (fault)
-      return bad(
-          cat(printable(name), ": expected the base name of a file in the folder, found ", fault, ": ", shown(file)));
-    out.emplace_back(name, file.get<std::string>());
-  }
-  if (out.empty()) return bad("index: expected tensors in weight_map, found none");
-  std::sort(out.begin(), out.end());
-  return out;
+  IndexEvents events;
+  WP_TRY(stream(text, "index", events));
+  auto entries = events.take_entries();
+  if (entries.empty()) return bad("index: expected tensors in weight_map, found none");
+  std::sort(entries.begin(), entries.end());
+  for (size_t i = 1; i < entries.size(); ++i)
+    if (entries[i - 1].first == entries[i].first)
+      return bad(cat("index: ", printable(entries[i].first), ": expected every tensor once, found it twice"));
+  return entries;
 }
 
 }  // namespace wp
