@@ -79,8 +79,8 @@ class JsonEvents {
 
   int depth() const { return depth_; }
   bool skip() { return skipping_ = true; }
-  bool fail(std::string message) {
-    error_ = bad(document_ ? cat(document_, ": ", message) : std::move(message));
+  bool fail(std::string_view message) {
+    error_ = bad(cat(document_, ": ", message));
     return false;
   }
   bool fail_at(std::string_view name, std::string_view message) {
