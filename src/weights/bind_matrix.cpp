@@ -93,6 +93,9 @@ Result<Matrix> Checkpoint::Impl::bind_nvfp4(const std::string& prefix, const cha
   if (K % kFp4Group != 0)
     return fault(find(name), cat("expected a row of whole groups of 16 for NVFP4, found ", K, " elements"));
   WP_TRY(const int64_t index, checked(name, {N, K / 2}));
+  for (const char* companion : {".weight_scale", global})
+    if (find(prefix + companion) < 0)
+      return fault(index, cat("expected ", companion + 1, " beside an NVFP4 weight, found none"));
   WP_TRY(const int64_t scale_index, checked(prefix + ".weight_scale", {N, K / kFp4Group}));
   const TensorInfo &weight = tensors[static_cast<size_t>(index)], &scale = tensors[static_cast<size_t>(scale_index)];
   if (weight.dtype != DType::u8)
