@@ -57,6 +57,9 @@ struct CacheLimits {
   int32_t held_percent_max = 50;   // Anchors under a hold.
   int32_t probation_percent = 33;  // Anchors of prompts that look one-shot.
   int64_t hold_ns = 600'000'000'000;
+  // What an eviction frees, for the value of an anchor. Only the ratio counts; the flagship's sizes (5).
+  int64_t page_bytes = 1'769'472;
+  int64_t anchor_bytes = 115'662'860;
 };
 
 // What a request asks of the cache. Tokens outlive the call only.
@@ -83,6 +86,7 @@ struct Match {
 };
 
 class PrefixCache;
+struct LeaseRecord;
 
 // A sequence's right to read a path of the tree and to fill fresh pages behind it. Move-only; its end returns all.
 class Lease {
@@ -102,10 +106,9 @@ class Lease {
 
  private:
   friend class PrefixCache;
-  struct Record;
-  Lease(PrefixCache& cache, Record* record) : cache_(&cache), record_(record) {}
+  Lease(PrefixCache& cache, LeaseRecord* record) : cache_(&cache), record_(record) {}
   PrefixCache* cache_ = nullptr;
-  Record* record_ = nullptr;
+  LeaseRecord* record_ = nullptr;
 };
 
 struct CacheStats {
@@ -134,13 +137,15 @@ class PrefixCache {
   // Whether such a promise could ever be given.
   bool could_fit(int64_t tokens_max) const;
 
-  // Two-phase capture (13). A free anchor for this position of the lease's sequence, evicting a less valuable one if
-  // the rules allow. None: skipped and counted; a capture is best effort.
+  // Two-phase capture (13): reserve, write in the pass, publish. What a lease reserved and did not publish goes home
+  // with it, so a lease must not end while a pass still writes. A free anchor for this position of the lease's
+  // sequence, evicting a less valuable one if the rules allow. None: skipped and counted; a capture is best effort.
   std::optional<AnchorId> reserve_anchor(Lease& lease, int64_t position, CaptureClass capture_class);
   void abandon_anchor(AnchorId anchor);  // Reserved and not published: cancelled, or its receipts are incomplete.
   // After the pass that wrote it: `tokens` are the sequence's first `position` canonical tokens. The lease's own pages
-  // below `position` become nodes (or stay the lease's, where equal nodes exist already) and the anchor is published,
-  // or freed where the node has one. Returns whether it is this anchor that is now in the tree.
+  // below `position` become nodes (or stay the lease's, where equal nodes exist that somebody reads) and the anchor is
+  // published, or freed where the node has one. No page id in pages() changes. Returns whether it is this anchor that
+  // is now in the tree. The anchor that the lease restored may be evicted from now on: the pass that read it is over.
   bool publish(Lease& lease, std::span<const TokenId> tokens, int64_t position, AnchorId anchor);
 
   // The conversation expects another request soon (a tool call is pending): its newest anchor is held for hold_ns.
@@ -156,6 +161,7 @@ class PrefixCache {
 
  private:
   friend class Lease;
+  friend struct PrefixCachePeer;  // Tests break its innards through it.
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -1,0 +1,174 @@
+// Captures: admission (prefix_cache.md 7), the two phases (13), publication, displacement (9) and holds (13).
+#include <algorithm>
+
+#include "cache/prefix_cache_impl.h"
+#include "core/assert.h"
+
+namespace wp {
+
+bool PrefixCache::Impl::may_capture(const LeaseRecord& record, int64_t position, CaptureClass capture_class) const {
+  const int64_t tokens_count = static_cast<int64_t>(record.tokens.size());
+  if (record.bypass || tokens_count < kCapturePromptTokensMin) return false;
+  if (position <= 0 || position % kPageTokens != 0 || position >= tokens_count) return false;
+  if (position < record.match.anchor_position) return false;  // Never computed by this sequence.
+  if (capture_class == CaptureClass::branch) return position == record.match.branch_position;  // On evidence.
+  return capture_class != CaptureClass::ladder || !free_anchors.empty();
+}
+
+bool PrefixCache::Impl::captured_already(const LeaseRecord& record, int64_t position) const {
+  const std::span<const TokenId> tokens(record.tokens);
+  const size_t depth = static_cast<size_t>(position / kPageTokens);
+  NodeIndex at = kNoNode;
+  if (depth <= record.path.size()) {
+    at = record.path[depth - 1];
+  } else {
+    at = record.path.empty() ? kNoNode : record.path.back();
+    for (size_t i = record.path.size(); i < depth; ++i) {
+      at = tree.find_child(at, record.domain, tokens.data() + i * kPageTokens);
+      if (at == kNoNode) break;
+    }
+  }
+  if (at != kNoNode && tree[at].anchor != kNoAnchor) return true;
+  return std::any_of(anchors.begin(), anchors.end(), [&](const Anchor& anchor) {
+    return anchor.state == Anchor::State::pending && anchor.position == position &&
+           anchor.record->domain == record.domain && same_prefix(tokens, anchor.record->tokens, position);
+  });
+}
+
+std::optional<AnchorId> PrefixCache::Impl::reserve(LeaseRecord& record, int64_t position, CaptureClass capture_class) {
+  if (!may_capture(record, position, capture_class)) {
+    ++counters.skipped;
+    return std::nullopt;
+  }
+  if (captured_already(record, position)) {
+    ++counters.deduped;
+    return std::nullopt;
+  }
+  const bool probation = record.one_shot && is_tail(capture_class);
+  if (free_anchors.empty()) {
+    const AnchorId found = victim_for_anchor(probation);
+    if (found == kNoAnchor) {
+      ++counters.captures_refused;
+      return std::nullopt;
+    }
+    evict(found);
+  }
+  const AnchorId id = free_anchors.back();
+  free_anchors.pop_back();
+  anchors[id] = Anchor{.state = Anchor::State::pending,
+                       .capture_class = capture_class,
+                       .probation = probation,
+                       .position = position,
+                       .record = &record,
+                       .conversation = record.conversation};
+  return id;
+}
+
+void PrefixCache::Impl::abandon(AnchorId id) {
+  WP_ASSERT(id >= 0 && id < limits.anchors && anchors[id].state == Anchor::State::pending);  // Given back once.
+  free_anchor(id);
+}
+
+// The lease's own pages below `position` become nodes, and the lease a holder of them. No page changes its id under a
+// running sequence: where an equal node exists and nobody holds it, the node takes this lease's page and gives up its
+// own; where somebody reads the node's page, both stay and this lease keeps its duplicate to the end. So a publication
+// never makes more pages unevictable than it owns (the promise in prefix_cache_impl.h).
+void PrefixCache::Impl::publish_pages(LeaseRecord& record, std::span<const TokenId> tokens, int64_t position) {
+  for (size_t i = record.path.size(); i < static_cast<size_t>(position / kPageTokens); ++i) {
+    const NodeIndex parent = record.path.empty() ? kNoNode : record.path.back();
+    const TokenId* begin = tokens.data() + i * kPageTokens;
+    NodeIndex child = tree.find_child(parent, record.domain, begin);
+    if (child == kNoNode) {
+      child = tree.add_held_child(parent, record.domain, begin);
+      tree.give_page(child, record.pages[i]);
+      tree[child].conversation = record.conversation;
+    } else if (tree[child].page == kNoPage) {
+      tree.hold(child);
+      tree.give_page(child, record.pages[i]);
+    } else {
+      if (tree[child].holders == 0) tree.put_free_page(tree.swap_page(child, record.pages[i]));
+      tree.hold(child);
+    }
+    record.path.push_back(child);
+  }
+}
+
+bool PrefixCache::Impl::publish(LeaseRecord& record, std::span<const TokenId> tokens, int64_t position, AnchorId id) {
+  WP_ASSERT(id >= 0 && id < limits.anchors);
+  Anchor& anchor = anchors[id];
+  // C4: this anchor, of this sequence, at the boundary it was reserved for, over tokens that are the sequence's.
+  WP_ASSERT(anchor.state == Anchor::State::pending && anchor.record == &record && anchor.position == position);
+  WP_ASSERT(same_prefix(tokens, record.tokens, position));
+  WP_ASSERT(static_cast<int64_t>(record.pages.size()) * kPageTokens >= position);
+  release_restoring(record);
+  publish_pages(record, tokens, position);
+  const NodeIndex node = record.path[static_cast<size_t>(position / kPageTokens) - 1];
+  if (tree[node].anchor != kNoAnchor) {  // Equal bits: the old one stays.
+    free_anchor(id);
+    ++counters.deduped;
+    return false;
+  }
+  tree.attach_anchor(node, id);
+  anchor.state = Anchor::State::published;
+  anchor.node = node;
+  anchor.record = nullptr;
+  anchor.used_order = ++order;
+  anchor.used_ns = clock.now_ns();
+  ++counters.published;
+  supersede(record, id);
+  return true;
+}
+
+// Displacement: a conversation's new tail demotes its previous one, a new user point the previous user point. Nothing
+// is freed here; the demoted are only first in line.
+void PrefixCache::Impl::supersede(const LeaseRecord& record, AnchorId newcomer) {
+  const Anchor& anchor = anchors[newcomer];
+  if (!belongs_to_conversation(anchor.capture_class)) return;
+  const auto demote = [&](Anchor& old) {
+    if (old.superseded) return;
+    old.superseded = true;
+    old.superseded_order = ++order;
+    old.held_until_ns = 0;
+  };
+  bool nearest = true;
+  for (NodeIndex at = tree[anchor.node].parent; at != kNoNode; at = tree[at].parent) {
+    if (tree[at].anchor == kNoAnchor) continue;
+    Anchor& old = anchors[tree[at].anchor];
+    if (!belongs_to_conversation(old.capture_class) || is_tail(old.capture_class) != is_tail(anchor.capture_class))
+      continue;
+    const bool same = old.conversation == record.conversation;
+    const bool labelled = record.conversation != kNoConversation && old.conversation != kNoConversation;
+    // Without a label on both sides the one it extends is taken to be its own; further up may be anybody's.
+    if (same ? (labelled || nearest) : (!labelled && nearest)) demote(old);
+    nearest = false;
+  }
+  Conversation* conversation = conversations.find(record.conversation);
+  if (!conversation || !is_tail(anchor.capture_class)) return;
+  // Its history was edited: the tail that no longer lies on its path is as old as one that does. A request that only
+  // carries the same label, and restored nothing of the conversation, is no proof of that.
+  if (conversation->tail != kNoAnchor && record.restored_own) demote(anchors[conversation->tail]);
+  conversation->tail = newcomer;
+}
+
+void PrefixCache::Impl::hold(std::string_view label) {
+  const int64_t now_ns = clock.now_ns();
+  conversations.for_each_labelled(label, [&](Conversation& conversation) {
+    if (conversation.tail == kNoAnchor) return;
+    Anchor& anchor = anchors[conversation.tail];
+    const bool held = anchor.held_until_ns > now_ns;
+    if (!held && (anchors_held(now_ns) + 1) * 100 > limits.anchors * limits.held_percent_max) {
+      ++counters.hold_denials;
+      return;
+    }
+    anchor.held_until_ns = now_ns + limits.hold_ns;
+    anchor.superseded = false;
+  });
+}
+
+void PrefixCache::Impl::drop_hold(std::string_view label) {
+  conversations.for_each_labelled(label, [&](Conversation& conversation) {
+    if (conversation.tail != kNoAnchor) anchors[conversation.tail].held_until_ns = 0;
+  });
+}
+
+}  // namespace wp

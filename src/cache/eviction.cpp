@@ -1,0 +1,122 @@
+// Eviction (prefix_cache.md 10): who goes first. Ends in at most as many steps as there are anchors; with nothing
+// evictable it refuses.
+#include <algorithm>
+#include <cmath>
+
+#include "cache/prefix_cache_impl.h"
+#include "core/assert.h"
+
+namespace wp {
+namespace {
+
+constexpr double kMinute_ns = 60e9;
+
+// After this time without use, being used again is half as likely.
+double half_life_ns(CaptureClass capture_class) {
+  switch (capture_class) {
+    case CaptureClass::system: return 24 * 60 * kMinute_ns;
+    case CaptureClass::tail:
+    case CaptureClass::assistant: return 60 * kMinute_ns;
+    case CaptureClass::user:
+    case CaptureClass::branch: return 30 * kMinute_ns;
+    case CaptureClass::ladder: return 10 * kMinute_ns;
+  }
+  return kMinute_ns;
+}
+
+// Values within this factor are equal: among them the choice is random, since a working set that is larger than the
+// pool and comes round in a cycle would miss every time under any fixed order.
+constexpr double kEqualFactor = 2.0;
+
+}  // namespace
+
+void PrefixCache::Impl::free_anchor(AnchorId id) {
+  anchors[id] = Anchor{};
+  free_anchors.push_back(id);
+}
+
+bool PrefixCache::Impl::evictable(const Anchor& anchor) const {
+  return anchor.state == Anchor::State::published && anchor.readers == 0;
+}
+
+double PrefixCache::Impl::value(const Anchor& anchor, int64_t now_ns) const {
+  NodeIndex above = tree[anchor.node].parent;
+  while (above != kNoNode && tree[above].anchor == kNoAnchor) above = tree[above].parent;
+  const double tokens = static_cast<double>(anchor.position - (above == kNoNode ? 0 : tree[above].end));
+  const double bytes = static_cast<double>(limits.anchor_bytes) +
+                       static_cast<double>(limits.page_bytes) * tree.pages_of_anchor_alone(anchor.node);
+  const double age_ns = static_cast<double>(std::max<int64_t>(0, now_ns - anchor.used_ns));
+  return std::exp2(-age_ns / half_life_ns(anchor.capture_class)) * tokens / bytes;
+}
+
+template <class Allowed>
+AnchorId PrefixCache::Impl::victim(int32_t newcomers_on_probation, Allowed allowed) {
+  const int64_t now_ns = clock.now_ns();
+  int32_t probation_count = newcomers_on_probation;
+  AnchorId superseded = kNoAnchor, probation = kNoAnchor, ladder = kNoAnchor;
+  const auto earlier = [&](AnchorId id, AnchorId other, uint64_t Anchor::*stamp) {
+    return other == kNoAnchor || anchors[id].*stamp < anchors[other].*stamp;
+  };
+  candidates.clear();
+  for (AnchorId id = 0; id < limits.anchors; ++id) {
+    const Anchor& anchor = anchors[id];
+    probation_count += anchor.state != Anchor::State::free && anchor.probation;
+    if (!evictable(anchor) || !allowed(anchor)) continue;
+    candidates.push_back({id, 0});
+    if (anchor.superseded && earlier(id, superseded, &Anchor::superseded_order)) superseded = id;
+    if (anchor.probation && earlier(id, probation, &Anchor::used_order)) probation = id;
+    if (anchor.capture_class == CaptureClass::ladder && earlier(id, ladder, &Anchor::used_order)) ladder = id;
+  }
+  if (superseded != kNoAnchor) return superseded;
+  if (probation != kNoAnchor && probation_count * 100 > limits.anchors * limits.probation_percent) return probation;
+  if (ladder != kNoAnchor) return ladder;
+  if (candidates.empty()) return kNoAnchor;
+
+  double lowest = INFINITY;
+  for (Candidate& candidate : candidates) {
+    candidate.value = value(anchors[candidate.anchor], now_ns);
+    lowest = std::min(lowest, candidate.value);
+  }
+  std::erase_if(candidates, [&](const Candidate& candidate) { return candidate.value > lowest * kEqualFactor; });
+  return candidates[static_cast<size_t>(rng.between(0, static_cast<int64_t>(candidates.size()) - 1))].anchor;
+}
+
+AnchorId PrefixCache::Impl::victim_for_anchor(bool newcomer_on_probation) {
+  const int64_t now_ns = clock.now_ns();
+  return victim(newcomer_on_probation, [&](const Anchor& anchor) { return anchor.held_until_ns <= now_ns; });
+}
+
+AnchorId PrefixCache::Impl::victim_for_pages() {
+  const int64_t now_ns = clock.now_ns();
+  const auto gives_pages = [&](const Anchor& anchor) { return tree.pages_of_anchor_alone(anchor.node) > 0; };
+  const AnchorId found =
+      victim(0, [&](const Anchor& anchor) { return anchor.held_until_ns <= now_ns && gives_pages(anchor); });
+  // A hold is policy: a running sequence's promise goes before it.
+  return found != kNoAnchor ? found : victim(0, gives_pages);
+}
+
+void PrefixCache::Impl::evict(AnchorId id) {
+  const Anchor& anchor = anchors[id];
+  WP_ASSERT(evictable(anchor));
+  ++counters.evictions_by_class[static_cast<size_t>(anchor.capture_class)];
+  conversations.forget_tail(anchor.conversation, id);
+  tree.detach_anchor(anchor.node, anchor.capture_class, clock.now_ns());
+  free_anchor(id);
+}
+
+int64_t PrefixCache::Impl::flush() {
+  const int32_t pages_free = tree.pages_free();
+  for (AnchorId id = 0; id < limits.anchors; ++id)
+    if (evictable(anchors[id])) evict(id);
+  tree.forget_ghosts();
+  conversations.clear();
+  return tree.pages_free() - pages_free;
+}
+
+int32_t PrefixCache::Impl::anchors_held(int64_t now_ns) const {
+  return static_cast<int32_t>(std::count_if(anchors.begin(), anchors.end(), [&](const Anchor& anchor) {
+    return anchor.state == Anchor::State::published && anchor.held_until_ns > now_ns;
+  }));
+}
+
+}  // namespace wp
