@@ -62,7 +62,8 @@ struct TokenLogprob {
   float logprob;
 };
 
-// Times in ns. cached_tokens + computed_tokens == prompt_tokens.
+// Times in ns. cached_tokens + computed_tokens == prompt_tokens, though of a cancelled request not all were computed.
+// generated_tokens counts the stop token.
 struct RequestStats {
   int64_t prompt_tokens = 0, cached_tokens = 0, computed_tokens = 0, generated_tokens = 0;
   int64_t queue_ns = 0;    // submit() to the lease.
@@ -80,7 +81,7 @@ struct RequestStats {
 struct TokenEvent {
   enum class Kind : uint8_t { started, progress, token, finished };
   Kind kind = Kind::token;
-  TokenId token = -1;                        // token
+  TokenId token = -1;                        // token; a stop token ends the answer and is no event of its own.
   float logprob = 0;                         // token, when asked: before temperature and penalties.
   std::vector<TokenLogprob> top;             // token, when asked; best first.
   std::vector<float> prompt_logprobs;        // started, when asked: n-1 of them.
@@ -132,7 +133,10 @@ struct EngineStats {
   int64_t prompt_tokens = 0, generated_tokens = 0, computed_tokens = 0;
   int64_t prefill_ns = 0, decode_ns = 0, steps_prefill = 0, steps_decode = 0;
   int64_t pages_total = 0, slots_total = 0;
-  int64_t stall_ns_max = 0;  // Longest gap of a running stream due to prefill.
+  int64_t device_bytes = 0;         // Pools, scratch and logits.
+  int64_t captures_dropped = 0;     // Asked for off the grid or out of the prompt.
+  int64_t captures_incomplete = 0;  // A layer left no receipt; must be 0.
+  int64_t stall_ns_max = 0;         // Longest gap of a running stream due to prefill.
   CacheStats cache;
 };
 
@@ -143,9 +147,9 @@ class Engine {
                                               Clock& clock);
   ~Engine();  // Cancels what runs and joins.
 
-  // Queues a request. bad_request for what cannot be (token out of range, captures off the grid), too_long for what
-  // does not fit the context ("prompt 900 + max_tokens 200 > context 1024"), overloaded when the queue is full,
-  // unavailable when draining.
+  // Queues a request. bad_request for what cannot be (a token or parameter out of range), too_long for what does not
+  // fit the context ("prompt 900 + max_tokens 200 > context 1024"), overloaded when the queue is full, unavailable when
+  // draining. Capture points off the grid or beyond the prompt are dropped and counted: they never fail a request.
   Result<TokenStream> submit(GenerateRequest request);
 
   // No new requests; what runs goes on. idle() tells when all have ended.

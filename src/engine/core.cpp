@@ -1,0 +1,352 @@
+// Everything of a step but the pass: what comes in, what is admitted, what ends. The pass is in core_pass.cpp.
+#include "engine/core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/log.h"
+#include "engine/captures.h"
+#include "engine/limits.h"
+
+namespace wp {
+namespace {
+
+const char* bypass_of(const GenerateRequest& request, const EngineLimits& limits) {
+  if (!limits.cache) return "server";
+  if (!request.cache.enabled) return "request";
+  return request.prompt_logprobs ? "prompt_logprobs" : nullptr;
+}
+
+PrefixQuery query_of(const Sequence& sequence, const EngineLimits& limits) {
+  const CacheHints& hints = sequence.request.cache;
+  return {.tokens = std::span(sequence.tokens).first(static_cast<size_t>(sequence.prompt)),
+          .domain = hints.domain,
+          .conversation = hints.conversation,
+          .continues = hints.continues,
+          .bypass = bypass_of(sequence.request, limits)};
+}
+
+}  // namespace
+
+const char* name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::stop: return "stop";
+    case FinishReason::length: return "length";
+    case FinishReason::cancelled: return "cancelled";
+    case FinishReason::error: return "error";
+  }
+  return "?";
+}
+
+Result<std::unique_ptr<EngineCore>> EngineCore::make(const Model& model, Device& device, const EngineLimits& limits,
+                                                     Clock& clock) {
+  WP_TRY(const EngineLimits complete, complete_limits(limits, model.info()));
+  std::unique_ptr<EngineCore> core(new EngineCore(model, complete, clock));
+  WP_TRY(core->step_, Step::make(model, device, complete));
+  core->counts_.device_bytes = core->step_->device_bytes();
+  core->end_step(clock.now_ns());
+  return core;
+}
+
+EngineCore::EngineCore(const Model& model, const EngineLimits& limits, Clock& clock)
+    : model_(model),
+      limits_(limits),
+      clock_(clock),
+      bell_(std::make_shared<Doorbell>()),
+      queue_(limits.queue_max),
+      cache_(std::make_unique<PrefixCache>(CacheLimits{.pages = limits.pages, .anchors = limits.anchors}, clock)),
+      scheduler_(limits, model.info()),
+      sampler_scratch_(model.info().vocabulary) {
+  const auto sequences = static_cast<size_t>(limits.sequences);
+  running_.resize(sequences);
+  views_.reserve(sequences);
+  segments_.reserve(sequences);
+  plan_.pieces.reserve(sequences);
+  captures_.reserve(sequences * kCapturesPerTurn);
+  captures_begin_.reserve(sequences + 1);
+  counts_.pages_total = limits.pages;
+  counts_.slots_total = limits.sequences;
+}
+
+EngineCore::~EngineCore() { shut_down(); }
+
+Result<std::shared_ptr<EventChannel>> EngineCore::submit(GenerateRequest request) {
+  WP_TRY(check_request(request, limits_, model_.info()));
+  auto sequence = std::make_unique<Sequence>();
+  auto channel = std::make_shared<EventChannel>(limits_.events_max, bell_);
+  sequence->channel = channel;
+  sequence->submitted_ns = clock_.now_ns();
+  sequence->sampler = Sampler(request);
+  sequence->prompt = static_cast<int64_t>(request.tokens.size());
+  sequence->tokens = std::move(request.tokens);
+  sequence->tokens.reserve(static_cast<size_t>(sequence->prompt + request.max_tokens));
+  sequence->stats.prompt_tokens = sequence->stats.computed_tokens = sequence->prompt;
+  sequence->request = std::move(request);
+  WP_TRY(queue_.push(std::move(sequence)));
+  bell_->ring();
+  return channel;
+}
+
+void EngineCore::cancel_all() {
+  queue_.order_cancel_all();
+  bell_->ring();
+}
+
+void EngineCore::flush_cache() {
+  queue_.order_flush();
+  bell_->ring();
+}
+
+void EngineCore::hold_conversation(const std::string& conversation) {
+  queue_.order_hold(conversation);
+  bell_->ring();
+}
+
+EngineStats EngineCore::stats() const {
+  std::lock_guard lock(stats_mutex_);
+  EngineStats stats = published_;
+  stats.requests_total = queue_.submitted();
+  stats.waiting = queue_.waiting();
+  return stats;
+}
+
+bool EngineCore::step() {
+  const int64_t begun_ns = clock_.now_ns();
+  bool changed = obey_and_take();
+  changed = drop_cancelled() || changed;
+  changed = admit() || changed;
+  view_sequences();
+  scheduler_.decide(views_, plan_);
+  if (plan_.kind == StepPlan::Kind::prefill) run_prefill();
+  if (plan_.kind == StepPlan::Kind::decode) run_decode();
+  if (plan_.kind != StepPlan::Kind::none) changed = true;
+  if (changed) end_step(begun_ns);
+  else audit_when_idle();
+  return changed;
+}
+
+bool EngineCore::obey_and_take() {
+  const size_t before = waiting_.size();
+  const Orders orders = queue_.take(waiting_);
+  if (orders.flush) cache_->flush();
+  for (const std::string& conversation : orders.holds) cache_->hold(conversation);
+  if (orders.cancel_all) {
+    for (const auto& sequence : waiting_) sequence->channel->cancel();
+    for (const auto& sequence : running_)
+      if (sequence) sequence->channel->cancel();
+  }
+  return waiting_.size() != before || orders.flush || orders.cancel_all || !orders.holds.empty();
+}
+
+bool EngineCore::drop_cancelled() {
+  bool any = false;
+  for (size_t i = 0; i < waiting_.size();) {
+    if (!waiting_[i]->channel->cancelled()) {
+      ++i;
+      continue;
+    }
+    if (i == 0) admission_blocked_ = false;  // Another request is the head now, and may be smaller.
+    std::unique_ptr<Sequence> sequence = std::move(waiting_[i]);
+    waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
+    queue_.one_left_the_queue();
+    cancel(std::move(sequence));
+    any = true;
+  }
+  for (std::unique_ptr<Sequence>& sequence : running_) {
+    if (!sequence || !sequence->channel->cancelled()) continue;
+    cancel(std::move(sequence));
+    any = true;
+  }
+  return any;
+}
+
+void EngineCore::cancel(std::unique_ptr<Sequence> sequence) {
+  switch (sequence->phase) {
+    case SequencePhase::queued: ++counts_.cancelled_queued; break;
+    case SequencePhase::prefill: ++counts_.cancelled_prefill; break;
+    case SequencePhase::decode: ++counts_.cancelled_decode; break;
+  }
+  end(std::move(sequence), FinishReason::cancelled);
+}
+
+bool EngineCore::admit() {
+  bool any = false;
+  while (!waiting_.empty() && !admission_blocked_) {
+    const auto free = std::find(running_.begin(), running_.end(), nullptr);
+    if (free == running_.end()) break;
+    if (!lease_for(*waiting_.front())) {
+      // Only the end of a lease makes room. There is one, since no request is larger than the pool.
+      WP_ASSERT(std::any_of(running_.begin(), running_.end(), [](const auto& s) { return s != nullptr; }));
+      admission_blocked_ = true;
+      break;
+    }
+    std::unique_ptr<Sequence> sequence = std::move(waiting_.front());
+    waiting_.pop_front();
+    queue_.one_left_the_queue();
+    begin(std::move(sequence), static_cast<int32_t>(free - running_.begin()));
+    any = true;
+  }
+  return any;
+}
+
+bool EngineCore::lease_for(Sequence& sequence) {
+  const int64_t begun_ns = clock_.now_ns();
+  std::optional<Lease> lease =
+      cache_->acquire(query_of(sequence, limits_), sequence.prompt + sequence.request.max_tokens);
+  if (!lease) return false;
+  sequence.lease = std::move(*lease);
+  sequence.leased_ns = clock_.now_ns();
+  sequence.stats.queue_ns = begun_ns - sequence.submitted_ns;
+  sequence.stats.restore_ns = sequence.leased_ns - begun_ns;
+  return true;
+}
+
+void EngineCore::begin(std::unique_ptr<Sequence> sequence, int32_t slot) {
+  const Match& match = sequence->lease.match();
+  WP_ASSERT(match.anchor_position % kPageTokens == 0 && match.anchor_position < sequence->prompt);
+  sequence->slot = slot;
+  sequence->phase = SequencePhase::prefill;
+  sequence->computed = match.anchor_position;
+  RequestStats& stats = sequence->stats;
+  stats.cached_tokens = match.anchor_position;
+  stats.computed_tokens = sequence->prompt - match.anchor_position;
+  stats.match_tokens = match.match;
+  stats.miss = match.reason;
+  stats.miss_detail = match.detail;
+  stats.restored = match.anchor_position > 0;
+  if (match.reason != MissReason::bypass) {
+    CaptureChoice choice = choose_captures(sequence->request.cache.captures, match, sequence->prompt);
+    sequence->captures = std::move(choice.points);
+    counts_.captures_dropped += choice.dropped;
+  }
+  counts_.prompt_tokens += sequence->prompt;
+  log_restore(*sequence);
+  if (!sequence->request.prompt_logprobs) send_started(*sequence);
+  running_[static_cast<size_t>(slot)] = std::move(sequence);
+}
+
+void EngineCore::log_restore(const Sequence& sequence) {
+  const Match& match = sequence.lease.match();
+  log_prefix({.id = sequence.request.id,
+              .tokens = std::span(sequence.tokens).first(static_cast<size_t>(sequence.prompt)),
+              .match = &match,
+              .prefill_ns = scheduler_.prefill_ns(match.anchor_position, sequence.prompt),
+              .saved_ns = scheduler_.prefill_ns(0, match.anchor_position),
+              .anchors_are_short = published_.cache.captures_refused > 0});
+}
+
+void EngineCore::view_sequences() {
+  views_.clear();
+  for (size_t i = 0; i < running_.size(); ++i) {
+    Sequence* sequence = running_[i].get();
+    if (!sequence) continue;
+    const bool decoding = sequence->phase == SequencePhase::decode;
+    const bool ready = !decoding || sequence->channel->has_room();
+    if (!ready) sequence->paused = true;
+    views_.push_back({.index = static_cast<int32_t>(i),
+                      .decoding = decoding,
+                      .ready = ready,
+                      .position = sequence->computed,
+                      .prompt = sequence->prompt,
+                      .steps_waited = sequence->steps_waited,
+                      .order = sequence->order,
+                      .all_logits = sequence->request.prompt_logprobs});
+  }
+}
+
+void EngineCore::send_started(Sequence& sequence) {
+  TokenEvent event;
+  event.kind = TokenEvent::Kind::started;
+  event.prompt_logprobs = std::move(sequence.prompt_logprobs);
+  event.stats = sequence.stats;
+  sequence.channel->push(std::move(event));
+}
+
+void EngineCore::send_progress(Sequence& sequence) {
+  TokenEvent event;
+  event.kind = TokenEvent::Kind::progress;
+  event.prompt_done = sequence.computed;
+  event.stats = sequence.stats;
+  sequence.channel->push(std::move(event));
+}
+
+void EngineCore::end_running(Sequence& sequence, FinishReason reason, std::string error) {
+  end(std::move(running_[static_cast<size_t>(sequence.slot)]), reason, std::move(error));
+}
+
+void EngineCore::end(std::unique_ptr<Sequence> sequence, FinishReason reason, std::string error) {
+  const int64_t now_ns = clock_.now_ns();
+  RequestStats& stats = sequence->stats;
+  if (sequence->phase == SequencePhase::queued) stats.queue_ns = now_ns - sequence->submitted_ns;
+  stats.total_ns = now_ns - sequence->submitted_ns;
+  stats.generated_tokens = sequence->generated;
+  if (sequence->first_token_ns >= 0) stats.decode_ns = sequence->last_token_ns - sequence->first_token_ns;
+  switch (reason) {
+    case FinishReason::stop: ++counts_.finished_stop; break;
+    case FinishReason::length: ++counts_.finished_length; break;
+    case FinishReason::error: ++counts_.finished_error; break;
+    case FinishReason::cancelled: break;  // Counted by phase.
+  }
+  sequence->lease = Lease();
+  admission_blocked_ = false;
+
+  TokenEvent event;
+  event.kind = TokenEvent::Kind::finished;
+  event.finish = reason;
+  event.error = std::move(error);
+  event.stats = stats;
+  ended_.push_back({std::move(sequence->channel), std::move(event)});
+}
+
+void EngineCore::end_step(int64_t begun_ns) {
+  const int64_t elapsed_ns = clock_.now_ns() - begun_ns;
+  if (plan_.kind == StepPlan::Kind::prefill) counts_.prefill_ns += elapsed_ns;
+  if (plan_.kind == StepPlan::Kind::decode) counts_.decode_ns += elapsed_ns;
+  counts_.running = counts_.prefilling = counts_.decoding = 0;
+  for (const auto& sequence : running_) {
+    if (!sequence) continue;
+    ++counts_.running;
+    ++(sequence->phase == SequencePhase::decode ? counts_.decoding : counts_.prefilling);
+  }
+  counts_.cache = cache_->stats();
+  {
+    std::lock_guard lock(stats_mutex_);
+    published_ = counts_;
+  }
+  // Last: who has seen `finished` finds the slot free and the request counted.
+  for (Ended& ended : ended_) {
+    queue_.one_finished();
+    ended.channel->push(std::move(ended.event));
+  }
+  ended_.clear();
+}
+
+// A release build checks the invariants while nobody waits for it, at most once a second.
+void EngineCore::audit_when_idle() {
+  constexpr int64_t kBetween = 1'000'000'000;
+  const int64_t now_ns = clock_.now_ns();
+  if (!idle() || now_ns - audited_ns_ < kBetween) return;
+  audited_ns_ = now_ns;
+  check();
+}
+
+void EngineCore::check() const {
+  cache_->check();
+  for (size_t i = 0; i < running_.size(); ++i) {
+    const Sequence* sequence = running_[i].get();
+    if (!sequence) continue;
+    WP_ASSERT(sequence->slot == static_cast<int32_t>(i));
+    WP_ASSERT(sequence->phase != SequencePhase::queued && sequence->lease);
+    const RequestStats& stats = sequence->stats;
+    WP_ASSERT(stats.cached_tokens + stats.computed_tokens == stats.prompt_tokens);
+  }
+}
+
+void EngineCore::shut_down() {
+  queue_.drain();
+  queue_.order_cancel_all();
+  obey_and_take();
+  if (drop_cancelled()) end_step(clock_.now_ns());
+}
+
+}  // namespace wp

@@ -1,0 +1,53 @@
+// RequestQueue: where other threads leave requests and orders for the engine thread. Bounded: it counts everything
+// that waits, here or already taken by the engine thread and not yet admitted.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/sequence.h"
+
+namespace wp {
+
+// What was asked of the engine since it last looked.
+struct Orders {
+  bool cancel_all = false;
+  bool flush = false;
+  std::vector<std::string> holds;  // Conversations whose newest anchor is to be kept.
+};
+
+class RequestQueue {
+ public:
+  explicit RequestQueue(int32_t waiting_max) : waiting_max_(waiting_max) {}
+
+  // Any thread. overloaded when full, unavailable when draining; the numbers are in the message.
+  Result<void> push(std::unique_ptr<Sequence> sequence);
+  void drain();
+  void order_cancel_all();
+  void order_flush();
+  void order_hold(const std::string& conversation);
+  int64_t waiting() const { return waiting_.load(); }
+  int64_t live() const { return live_.load(); }  // Submitted and not finished.
+  int64_t submitted() const { return submitted_.load(); }
+
+  // Engine thread. Requests that came before cancel_all() are taken with it or before it.
+  Orders take(std::deque<std::unique_ptr<Sequence>>& out);
+  void one_left_the_queue() { --waiting_; }
+  void one_finished() { --live_; }
+
+ private:
+  static constexpr size_t kHoldsMax = 1024;  // A hold is a wish; those above are forgotten.
+
+  const int32_t waiting_max_;
+  std::atomic<int64_t> waiting_{0}, live_{0}, submitted_{0};
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Sequence>> fresh_;
+  Orders orders_;
+  bool draining_ = false;
+};
+
+}  // namespace wp
