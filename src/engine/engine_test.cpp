@@ -71,7 +71,8 @@ class EngineTest : public ::testing::Test {
   }
   void TearDown() override {
     engine_.reset();
-    if (model_) EXPECT_EQ(model_->violation(), "");
+    if (!model_) return;
+    EXPECT_EQ(model_->violation(), "");
   }
   GenerateRequest request(int64_t prompt, int64_t max_tokens, Seed seed = 1) {
     Rng rng(seed);
@@ -257,7 +258,7 @@ TEST_F(EngineTest, CancelAllEndsEverything) {
   limits.sequences = 2;
   start(limits, {});
   std::vector<TokenStream> streams;
-  for (int i = 0; i < 6; ++i) streams.push_back(*engine_->submit(request(300, 1500, static_cast<Seed>(i))));
+  for (int i = 0; i < 6; ++i) streams.push_back(engine_->submit(request(300, 1500, static_cast<Seed>(i))).value());
   engine_->cancel_all();
   for (TokenStream& stream : streams) EXPECT_EQ(collect(stream).finished.finish, FinishReason::cancelled);
   wait_until_idle();
@@ -291,7 +292,7 @@ TEST_F(EngineTest, NextWithinGivesUp) {
 TEST_F(EngineTest, StreamsOutliveTheEngine) {
   start(small_limits(), {});
   std::vector<TokenStream> streams;
-  for (int i = 0; i < 8; ++i) streams.push_back(*engine_->submit(request(400, 1000, static_cast<Seed>(i))));
+  for (int i = 0; i < 8; ++i) streams.push_back(engine_->submit(request(400, 1000, static_cast<Seed>(i))).value());
   engine_.reset();
   for (TokenStream& stream : streams) EXPECT_EQ(collect(stream).finished.finish, FinishReason::cancelled);
 }
