@@ -249,6 +249,8 @@ TEST(BindMatrixFaults, NameWhatWasExpectedAndFound) {
                {"lone.weight", "U8", {1, 8}, eight},
                {"scale.weight", "U8", {1, 8}, eight},
                {"scale.weight_scale", "F8_E4M3", {1, 2}, "xx"},
+               {"scale.weight_scale_2", "F32", {}, four},
+               {"type.weight_scale_2", "F32", {}, four},
                {"type.weight", "U8", {1, 8}, eight},
                {"type.weight_scale", "U8", {1, 1}, "x"},
                {"half.weight", "U8", {1, 8}, eight},
