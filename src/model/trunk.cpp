@@ -10,6 +10,12 @@ namespace {
 // Raised when the layout of pages or states changes, so that stored ones are not read as something else.
 constexpr const char* kStateFormat = "pages and states f32, no mtp rows, layout 1";
 
+// Left in a checkpoint by those who made it: statistics of the hash, and reference outputs of test models.
+bool is_no_weight(const std::string& name) {
+  return name.find("hashstats_") != std::string::npos || name.starts_with("hidden.") || name == "input_ids" ||
+         name == "greedy" || name == "logits" || name == "logits_cached";
+}
+
 }  // namespace
 
 std::string tensor_prefix(const Checkpoint& checkpoint) {
@@ -33,7 +39,7 @@ Result<void> finish_trunk(Binder& binder, Device& device, const ProgressSink& pr
   std::string surplus;
   int64_t count = 0;
   for (const std::string& name : checkpoint.unbound()) {
-    if (name.find("hashstats_") != std::string::npos) continue;
+    if (is_no_weight(name)) continue;
     if (count++ == 0) surplus = name;
   }
   if (count > 0)
