@@ -1,0 +1,57 @@
+// ChatChoice: one choice of a chat completion: tokens in, pieces of reasoning, content and calls out, and at the end
+// the message as a whole. What is streamed, joined, is what is not streamed. One connection thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "serve/api_chat.h"
+#include "serve/output_parser.h"
+#include "serve/service.h"
+#include "serve/wire.h"
+#include "text/detokenizer.h"
+
+namespace wp {
+
+class ChatChoice {
+ public:
+  // All outlive the choice.
+  ChatChoice(const Service& service, const ChatRequest& request, const OutputRules& rules, const ToolSchemas& schemas);
+
+  // True: this choice has what it wants and its generation may end.
+  bool push(const TokenEvent& event, std::vector<OutputPiece>* out);
+  void finish(FinishReason reason, std::vector<OutputPiece>* out);
+
+  const char* finish_reason() const { return finish_reason_; }
+  const std::string& call_id(int call) const { return calls_[static_cast<size_t>(call)].id; }
+  Json message() const;
+  Json take_new_logprobs();  // Since the last call; a list.
+  Json all_logprobs() const { return logprobs_; }
+  int64_t tokens() const { return tokens_; }
+  int64_t reasoning_tokens() const { return reasoning_tokens_; }
+  const std::vector<std::string>& repairs() const { return parser_.repairs(); }
+
+ private:
+  struct Call {
+    std::string id, name, arguments;
+    bool complete = false;
+  };
+  void collect(const std::vector<OutputPiece>& pieces, size_t from);
+
+  const Service& service_;
+  const ChatRequest& request_;
+  Detokenizer detokenizer_;
+  OutputParser parser_;
+  bool ended_ = false;
+  int64_t tokens_ = 0, reasoning_tokens_ = 0;
+  std::string reasoning_, content_;
+  std::vector<Call> calls_;
+  Json logprobs_ = Json::array();
+  size_t logprobs_taken_ = 0;
+  const char* finish_reason_ = "stop";
+};
+
+// Where the rendered prompt leaves the model: inside a thought, behind one, or neither.
+OutputRules::Start start_of(std::string_view prompt);
+
+}  // namespace wp

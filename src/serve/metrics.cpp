@@ -1,0 +1,199 @@
+#include "serve/metrics.h"
+
+#include <algorithm>
+
+#include "core/cat.h"
+
+namespace wp {
+namespace {
+
+void family(std::string& out, std::string_view name, std::string_view type, std::string_view help) {
+  out += cat("# HELP ", name, " ", help, "\n# TYPE ", name, " ", type, "\n");
+}
+
+void single(std::string& out, std::string_view name, std::string_view type, std::string_view help, double value) {
+  family(out, name, type, help);
+  out += cat(name, " ", value, "\n");
+}
+
+std::string label_value(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\' || c == '"') out += '\\';
+    if (c == '\n') out += "\\n";
+    else out += c;
+  }
+  return out;
+}
+
+void print_engine(std::string& out, const EngineStats& s) {
+  single(out, "warmpath_num_requests_running", "gauge", "Requests that hold a slot.", s.running);
+  single(out, "warmpath_num_requests_waiting", "gauge", "Requests in the queue.", s.waiting);
+  single(out, "warmpath_num_requests_prefilling", "gauge", "Running requests that read their prompt.", s.prefilling);
+  single(out, "warmpath_num_requests_decoding", "gauge", "Running requests that generate.", s.decoding);
+  const double used = s.pages_total > 0 ? 1.0 - static_cast<double>(s.cache.pages_free) / s.pages_total : 0.0;
+  single(out, "warmpath_kv_cache_usage_perc", "gauge", "Share of KV pages in use, 0 to 1.", used);
+  single(out, "warmpath_slots", "gauge", "Sequences that can run at once.", s.slots_total);
+  single(out, "warmpath_prompt_tokens_total", "counter", "Prompt tokens, cached ones included.", s.prompt_tokens);
+  single(out, "warmpath_prompt_tokens_computed_total", "counter", "Prompt tokens computed.", s.computed_tokens);
+  single(out, "warmpath_generation_tokens_total", "counter", "Tokens generated.", s.generated_tokens);
+  single(out, "warmpath_prompt_seconds_total", "counter", "Time in prefill passes.", s.prefill_ns * 1e-9);
+  single(out, "warmpath_generation_seconds_total", "counter", "Time in decode passes.", s.decode_ns * 1e-9);
+  family(out, "warmpath_steps_total", "counter", "Passes of the model.");
+  out += cat("warmpath_steps_total{kind=\"prefill\"} ", s.steps_prefill, "\n");
+  out += cat("warmpath_steps_total{kind=\"decode\"} ", s.steps_decode, "\n");
+  single(out, "warmpath_decode_stall_seconds_max", "gauge", "Longest gap of a running stream due to prefill.",
+         s.stall_ns_max * 1e-9);
+}
+
+void print_cache(std::string& out, const CacheStats& c, int64_t anchor_bytes) {
+  single(out, "warmpath_prefix_cache_queries_total", "counter", "Tokens looked up.", c.query_tokens);
+  single(out, "warmpath_prefix_cache_hits_total", "counter", "Tokens not computed.", c.hit_tokens);
+  single(out, "warmpath_cache_lookups_total", "counter", "Requests looked up.", c.lookups);
+  single(out, "warmpath_prompt_tokens_recomputed_total", "counter", "Tokens between anchor and match.",
+         c.recomputed_tokens);
+  family(out, "warmpath_cache_restore_total", "counter", "Requests that resumed from an anchor.");
+  out += cat("warmpath_cache_restore_total{source=\"device\"} ", c.restores, "\n");
+  family(out, "warmpath_cache_miss_total", "counter", "Requests by miss reason; none is a full hit.");
+  for (size_t i = 0; i < std::size(c.misses); ++i)
+    out += cat("warmpath_cache_miss_total{reason=\"", name(static_cast<MissReason>(i)), "\"} ", c.misses[i], "\n");
+  family(out, "warmpath_cache_hit_tokens_total", "counter", "Tokens not computed, by class of the anchor.");
+  for (size_t i = 0; i < std::size(c.hit_tokens_by_class); ++i)
+    out += cat("warmpath_cache_hit_tokens_total{class=\"", std::string(1, letter(static_cast<CaptureClass>(i))),
+               "\",tier=\"device\"} ", c.hit_tokens_by_class[i], "\n");
+  family(out, "warmpath_cache_evictions_total", "counter", "Anchors evicted, by class.");
+  for (size_t i = 0; i < std::size(c.evictions_by_class); ++i)
+    out += cat("warmpath_cache_evictions_total{class=\"", std::string(1, letter(static_cast<CaptureClass>(i))), "\"} ",
+               c.evictions_by_class[i], "\n");
+  family(out, "warmpath_cache_anchors", "gauge", "Anchors by state.");
+  out += cat("warmpath_cache_anchors{tier=\"device\",state=\"published\"} ", c.anchors_published, "\n");
+  out += cat("warmpath_cache_anchors{tier=\"device\",state=\"pending\"} ", c.anchors_pending, "\n");
+  out += cat("warmpath_cache_anchors{tier=\"device\",state=\"free\"} ", c.anchors_free, "\n");
+  single(out, "warmpath_cache_anchor_bytes", "gauge", "Bytes of published anchors.",
+         static_cast<double>(c.anchors_published * anchor_bytes));
+  family(out, "warmpath_cache_pages", "gauge", "Pages by owner.");
+  out += cat("warmpath_cache_pages{state=\"free\"} ", c.pages_free, "\n");
+  out += cat("warmpath_cache_pages{state=\"cached\"} ", c.pages_cached, "\n");
+  out += cat("warmpath_cache_pages{state=\"leased\"} ", c.pages_leased, "\n");
+  family(out, "warmpath_cache_anchor_events_total", "counter", "Captures by outcome.");
+  out += cat("warmpath_cache_anchor_events_total{event=\"published\"} ", c.published, "\n");
+  out += cat("warmpath_cache_anchor_events_total{event=\"deduped\"} ", c.deduped, "\n");
+  out += cat("warmpath_cache_anchor_events_total{event=\"skipped\"} ", c.skipped, "\n");
+  single(out, "warmpath_cache_captures_refused_total", "counter", "Captures without a free anchor.",
+         c.captures_refused);
+  single(out, "warmpath_cache_ghost_hits_total", "counter", "Lookups that met an evicted path.", c.ghost_hits);
+  single(out, "warmpath_cache_hold_denials_total", "counter", "Holds refused by their limit.", c.hold_denials);
+}
+
+}  // namespace
+
+void Histogram::observe(double value) {
+  const size_t bucket = std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin();
+  ++counts_[bucket];
+  ++count_;
+  sum_ += value;
+}
+
+void Histogram::print(std::string& out, std::string_view name) const {
+  out += cat("# TYPE ", name, " histogram\n");
+  int64_t below = 0;
+  for (size_t i = 0; i < bounds_.size(); ++i) {
+    below += counts_[i];
+    out += cat(name, "_bucket{le=\"", bounds_[i], "\"} ", below, "\n");
+  }
+  out += cat(name, "_bucket{le=\"+Inf\"} ", count_, "\n");
+  out += cat(name, "_sum ", sum_, "\n", name, "_count ", count_, "\n");
+}
+
+std::vector<double> Metrics::latencies() {
+  return {0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600};
+}
+std::vector<double> Metrics::gaps() { return {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}; }
+std::vector<double> Metrics::sizes() {
+  return {16, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144};
+}
+
+void Metrics::count_http(std::string_view route, int status) {
+  const std::lock_guard lock(mutex_);
+  ++http_[{std::string(route), status}];
+}
+
+void Metrics::count_repair(std::string_view kind) {
+  const std::lock_guard lock(mutex_);
+  ++repairs_[std::string(kind)];
+}
+
+void Metrics::count_template_error() {
+  const std::lock_guard lock(mutex_);
+  ++template_errors_;
+}
+
+void Metrics::count_finish(std::string_view reason) {
+  const std::lock_guard lock(mutex_);
+  ++finishes_[std::string(reason)];
+}
+
+void Metrics::count_cancelled(std::string_view phase) {
+  const std::lock_guard lock(mutex_);
+  ++cancelled_[std::string(phase)];
+}
+
+void Metrics::count_repeated_call() {
+  const std::lock_guard lock(mutex_);
+  ++repeated_calls_;
+}
+
+void Metrics::observe(const RequestStats& stats) {
+  const std::lock_guard lock(mutex_);
+  ttft_.observe(stats.ttft_ns * 1e-9);
+  total_.observe(stats.total_ns * 1e-9);
+  queue_.observe(stats.queue_ns * 1e-9);
+  prefill_.observe(stats.prefill_ns * 1e-9);
+  decode_.observe(stats.decode_ns * 1e-9);
+  prompt_tokens_.observe(static_cast<double>(stats.prompt_tokens));
+  generated_tokens_.observe(static_cast<double>(stats.generated_tokens));
+}
+
+void Metrics::observe_gap(double seconds) {
+  const std::lock_guard lock(mutex_);
+  gap_.observe(seconds);
+}
+
+std::string Metrics::print(const Service* service) const {
+  std::string out;
+  family(out, "warmpath_build_info", "gauge", "Always 1.");
+  out += cat("warmpath_build_info{build=\"", service ? label_value(service->build) : "", "\",model=\"",
+             service ? label_value(service->model_name) : "", "\"} 1\n");
+  if (service && service->engine) {
+    const EngineStats stats = service->engine->stats();
+    print_engine(out, stats);
+    print_cache(out, stats.cache, service->engine->model_info().anchor_bytes);
+  }
+  const std::lock_guard lock(mutex_);
+  family(out, "warmpath_request_success_total", "counter", "Finished generations by reason.");
+  for (const auto& [reason, count] : finishes_)
+    out += cat("warmpath_request_success_total{finished_reason=\"", reason, "\"} ", count, "\n");
+  family(out, "warmpath_requests_cancelled_total", "counter", "Requests whose client left, by phase.");
+  for (const auto& [phase, count] : cancelled_)
+    out += cat("warmpath_requests_cancelled_total{phase=\"", phase, "\"} ", count, "\n");
+  family(out, "warmpath_http_requests_total", "counter", "Answers by route and status; 499: the client left.");
+  for (const auto& [key, count] : http_)
+    out += cat("warmpath_http_requests_total{route=\"", key.first, "\",code=\"", key.second, "\"} ", count, "\n");
+  family(out, "warmpath_tool_parse_repairs_total", "counter", "Tool calls that were not quite well formed.");
+  for (const auto& [kind, count] : repairs_)
+    out += cat("warmpath_tool_parse_repairs_total{kind=\"", kind, "\"} ", count, "\n");
+  single(out, "warmpath_template_errors_total", "counter", "Requests the chat template refused.", template_errors_);
+  single(out, "warmpath_repeat_tool_calls_total", "counter", "Requests whose history repeats a call three times.",
+         repeated_calls_);
+  ttft_.print(out, "warmpath_time_to_first_token_seconds");
+  gap_.print(out, "warmpath_inter_token_latency_seconds");
+  total_.print(out, "warmpath_e2e_request_latency_seconds");
+  queue_.print(out, "warmpath_request_queue_time_seconds");
+  prefill_.print(out, "warmpath_request_prefill_time_seconds");
+  decode_.print(out, "warmpath_request_decode_time_seconds");
+  prompt_tokens_.print(out, "warmpath_request_prompt_tokens");
+  generated_tokens_.print(out, "warmpath_request_generation_tokens");
+  return out;
+}
+
+}  // namespace wp

@@ -1,0 +1,58 @@
+// Metrics: counters and histograms of the serving layer, and their Prometheus text beside the engine's and the cache's
+// (spec/api.md 11, spec/prefix_cache.md 15.3). Nothing is reset by a scrape. Any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "serve/service.h"
+
+namespace wp {
+
+class Histogram {
+ public:
+  explicit Histogram(std::vector<double> bounds) : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
+  void observe(double value);
+  void print(std::string& out, std::string_view name) const;
+
+ private:
+  std::vector<double> bounds_;  // Upper ends, ascending; one more bucket is open.
+  std::vector<int64_t> counts_;
+  double sum_ = 0;
+  int64_t count_ = 0;
+};
+
+class Metrics {
+ public:
+  void count_http(std::string_view route, int status);
+  void count_repair(std::string_view kind);  // A tool call that was not quite well formed.
+  void count_template_error();
+  void count_finish(std::string_view reason);    // stop, length, tool_calls.
+  void count_cancelled(std::string_view phase);  // A client that left.
+  void count_repeated_call();                    // A history with the same call three times.
+  void observe(const RequestStats& stats);       // Once per finished generation.
+  void observe_gap(double seconds);              // Between two tokens of one stream.
+
+  // The whole page. `service` may be null.
+  std::string print(const Service* service) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::pair<std::string, int>, int64_t> http_;
+  std::map<std::string, int64_t, std::less<>> repairs_, finishes_, cancelled_;
+  int64_t template_errors_ = 0, repeated_calls_ = 0;
+  Histogram ttft_{latencies()}, gap_{gaps()}, total_{latencies()}, queue_{latencies()}, prefill_{latencies()},
+      decode_{latencies()}, prompt_tokens_{sizes()}, generated_tokens_{sizes()};
+
+  static std::vector<double> latencies();
+  static std::vector<double> gaps();
+  static std::vector<double> sizes();
+};
+
+}  // namespace wp

@@ -1,0 +1,31 @@
+// Routes: the table of what this server answers, and the way from a request to its handler: checks of Host, Origin,
+// key, method and media type first. One handler per route; a handler runs on a connection thread and reaches the engine
+// by submit() alone.
+#pragma once
+
+#include "serve/http_message.h"
+#include "serve/server_state.h"
+
+namespace wp {
+
+// Answers the request, whatever it is. Counts it under its route.
+void answer(const HttpRequest& request, HttpResponse& response, ServerState& state);
+// Whether the answer is whole, small and made at once, so that it needs no thread of its own.
+bool is_quick(const HttpRequest& request);
+// "r-17".
+std::string next_request_id(ServerState& state);
+
+// The handlers.
+void chat_completions(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void completions(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void models(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void model_by_id(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void tokenize(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void detokenize(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void apply_template(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void health(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void livez(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void readyz(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void metrics(const HttpRequest& request, HttpResponse& response, ServerState& state);
+
+}  // namespace wp

@@ -1,0 +1,31 @@
+// SseWriter: events of one stream in the order and form of spec/api.md 3. Headers go out with the first thing sent, so
+// that a refusal which comes before can still be a status. One connection thread.
+#pragma once
+
+#include <string_view>
+
+#include "core/clock.h"
+#include "serve/http_message.h"
+
+namespace wp {
+
+class SseWriter {
+ public:
+  SseWriter(HttpResponse& response, Clock& clock, int64_t first_byte_ms_max, int64_t ping_ms);
+
+  // Each returns false when the client is gone.
+  bool send(const Json& data);
+  bool ping_when_due();              // A comment: within the first-byte time, then after so much silence.
+  bool done();                       // data: [DONE], and the end.
+  void fail(const ApiError& error);  // Before anything was sent: a status; else data: {"error"}, and no [DONE].
+
+ private:
+  bool put(std::string_view text);
+
+  HttpResponse& response_;
+  Clock& clock_;
+  int64_t silence_ns_max_, ping_ns_;
+  int64_t last_ns_;
+};
+
+}  // namespace wp
