@@ -11,18 +11,27 @@ namespace {
 
 constexpr double kMinute_ns = 60e9;
 
-// After this time without use, being used again is half as likely.
-double half_life_ns(CaptureClass capture_class) {
+// How likely, or how often, it will be used again: at its last use, and the time after which that has halved. A system
+// block serves every conversation that begins with it.
+struct Reuse {
+  double expected;
+  double half_life_ns;
+};
+
+Reuse reuse(CaptureClass capture_class) {
   switch (capture_class) {
-    case CaptureClass::system: return 24 * 60 * kMinute_ns;
+    case CaptureClass::system: return {4.0, 24 * 60 * kMinute_ns};
     case CaptureClass::tail:
-    case CaptureClass::assistant: return 60 * kMinute_ns;
+    case CaptureClass::assistant: return {1.0, 60 * kMinute_ns};
     case CaptureClass::user:
-    case CaptureClass::branch: return 30 * kMinute_ns;
-    case CaptureClass::ladder: return 10 * kMinute_ns;
+    case CaptureClass::branch: return {1.0, 30 * kMinute_ns};
+    case CaptureClass::ladder: return {0.5, 10 * kMinute_ns};
   }
-  return kMinute_ns;
+  return {1.0, kMinute_ns};
 }
+
+// Who has not come back yet gives way to who has, below its quota too.
+constexpr double kProbationFactor = 0.125;
 
 // Values within this factor are equal: among them the choice is random, since a working set that is larger than the
 // pool and comes round in a cycle would miss every time under any fixed order.
@@ -46,7 +55,8 @@ double PrefixCache::Impl::value(const Anchor& anchor, int64_t now_ns) const {
   const double bytes = static_cast<double>(limits.anchor_bytes) +
                        static_cast<double>(limits.page_bytes) * tree.pages_of_anchor_alone(anchor.node);
   const double age_ns = static_cast<double>(std::max<int64_t>(0, now_ns - anchor.used_ns));
-  return std::exp2(-age_ns / half_life_ns(anchor.capture_class)) * tokens / bytes;
+  const auto [expected, half_life_ns] = reuse(anchor.capture_class);
+  return expected * (anchor.probation ? kProbationFactor : 1) * std::exp2(-age_ns / half_life_ns) * tokens / bytes;
 }
 
 template <class Allowed>
