@@ -1,0 +1,114 @@
+// `warmpath bench`: speed of the forward pass beside what the machine can do.
+#include <cstdio>
+#include <filesystem>
+
+#include "app/commands.h"
+#include "app/model_loading.h"
+#include "app/progress.h"
+#include "measure/model_speed.h"
+
+namespace wp::app {
+namespace {
+
+Result<std::vector<int64_t>> parse_counts(const Flags& flags, const char* name) {
+  std::vector<int64_t> counts;
+  const std::string& text = flags.text(name);
+  for (size_t at = 0; at < text.size();) {
+    const size_t comma = std::min(text.find(',', at), text.size());
+    auto count = parse_size(std::string_view(text).substr(at, comma - at));
+    if (!count.ok() || *count < 0)
+      return Error{ErrorCode::bad_request, cat("--", name, ": expected counts like 512,2048, found '", text, "'")};
+    counts.push_back(*count);
+    at = comma + 1;
+  }
+  return counts;
+}
+
+Result<int> bench(const Flags& flags) {
+  measure::BenchOptions options{.repetitions = flags.integer("repetitions"),
+                                .pass_tokens = flags.integer("pass-tokens")};
+  WP_TRY(options.prompts, parse_counts(flags, "prompt-tokens"));
+  WP_TRY(options.generated, parse_counts(flags, "generate-tokens"));
+  WP_TRY(options.depths, parse_counts(flags, "depth"));
+  if (options.depths.empty()) options.depths = {0};
+  const std::string& format = flags.text("output");
+  WP_TRY(const LoadedModel loaded, load_from_flags(flags));
+  const int threads = loaded.device->threads().threads();
+  const auto peak = measure::measure_fma_peak(threads);
+  const double copy = measure::measure_copy_bandwidth(threads);
+
+  ProgressBar bar("bench");
+  options.progress = [&](const std::string& test, int64_t done, int64_t total) {
+    bar.show(static_cast<double>(done) / static_cast<double>(total), test,
+             fmt::format("test={} repetition={} of={}", test, done, total));
+  };
+  WP_TRY(const auto rows, measure::run_bench(*loaded.model, *loaded.device, options, peak));
+  bar.clear();
+  std::filesystem::path path = std::filesystem::path(*flags.positional("MODEL")).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  const auto kind = format == "md"    ? measure::BenchFormat::markdown
+                    : format == "csv" ? measure::BenchFormat::csv
+                                      : measure::BenchFormat::json;
+  std::fputs(measure::bench_text(path.filename().string(), loaded.model->info(), *loaded.device, rows, peak, copy, kind)
+                 .c_str(),
+             stdout);
+  return 0;
+}
+
+}  // namespace
+
+Command bench_command() {
+  return {.name = "bench",
+          .positionals = {{.name = "MODEL", .help = "a model folder"}},
+          .summary = "prefill and decode speed (pp512, tg128), beside the machine's measured peak",
+          .examples =
+              "  warmpath bench models/flash-next-mini\n"
+              "  warmpath bench models/flash-next-mini -p 4096 -n 128 -d 0,1024 -o csv\n",
+          .flags = joined({{.name = "prompt-tokens",
+                            .fallback = "512",
+                            .placeholder = "N,...",
+                            .help = "Prefill of so many",
+                            .group = "Bench",
+                            .aliases = {"-p", "--n-prompt"}},
+                           {.name = "generate-tokens",
+                            .fallback = "128",
+                            .placeholder = "N,...",
+                            .help = "Decode of so many, one after the other",
+                            .group = "Bench",
+                            .aliases = {"-n", "--n-gen"}},
+                           {.name = "depth",
+                            .fallback = "0",
+                            .placeholder = "N,...",
+                            .help = "Tokens that come before, rounded up to 64",
+                            .group = "Bench",
+                            .aliases = {"-d", "--n-depth"}},
+                           {.name = "repetitions",
+                            .kind = FlagKind::integer,
+                            .fallback = "5",
+                            .placeholder = "N",
+                            .help = "Of each test, after one to warm up",
+                            .group = "Bench",
+                            .aliases = {"-r"},
+                            .low = 1,
+                            .high = 1000},
+                           {.name = "pass-tokens",
+                            .kind = FlagKind::integer,
+                            .fallback = "512",
+                            .placeholder = "N",
+                            .help = "Rows of a prefill pass",
+                            .group = "Bench",
+                            .aliases = {"-ub"},
+                            .low = 64,
+                            .high = 65536},
+                           {.name = "output",
+                            .fallback = "md",
+                            .placeholder = "md|csv|json",
+                            .help = "Form of the table",
+                            .group = "Bench",
+                            .aliases = {"-o"},
+                            .choices = {"md", "csv", "json"}}},
+                          device_flags()),
+          .run = bench};
+}
+
+}  // namespace wp::app
