@@ -46,8 +46,8 @@ std::optional<AnchorId> PrefixCache::Impl::reserve(LeaseRecord& record, int64_t 
   }
   const bool probation = record.one_shot && is_tail(capture_class);
   if (free_anchors.empty()) {
-    const AnchorId found = victim_for_anchor(probation);
-    if (found == kNoAnchor) {
+    const Victim found = victim_for_anchor(probation);
+    if (found.anchor == kNoAnchor) {
       ++counters.captures_refused;
       return std::nullopt;
     }

@@ -60,7 +60,7 @@ double PrefixCache::Impl::value(const Anchor& anchor, int64_t now_ns) const {
 }
 
 template <class Allowed>
-AnchorId PrefixCache::Impl::victim(int32_t newcomers_on_probation, Allowed allowed) {
+PrefixCache::Impl::Victim PrefixCache::Impl::victim(int32_t newcomers_on_probation, Allowed allowed) {
   const int64_t now_ns = clock.now_ns();
   int32_t probation_count = newcomers_on_probation;
   AnchorId superseded = kNoAnchor, probation = kNoAnchor, ladder = kNoAnchor;
@@ -77,10 +77,11 @@ AnchorId PrefixCache::Impl::victim(int32_t newcomers_on_probation, Allowed allow
     if (anchor.probation && earlier(id, probation, &Anchor::used_order)) probation = id;
     if (anchor.capture_class == CaptureClass::ladder && earlier(id, ladder, &Anchor::used_order)) ladder = id;
   }
-  if (superseded != kNoAnchor) return superseded;
-  if (probation != kNoAnchor && probation_count * 100 > limits.anchors * limits.probation_percent) return probation;
-  if (ladder != kNoAnchor) return ladder;
-  if (candidates.empty()) return kNoAnchor;
+  if (superseded != kNoAnchor) return {superseded, EvictionReason::superseded};
+  if (probation != kNoAnchor && probation_count * 100 > limits.anchors * limits.probation_percent)
+    return {probation, EvictionReason::probation};
+  if (ladder != kNoAnchor) return {ladder, EvictionReason::ladder};
+  if (candidates.empty()) return {};
 
   double lowest = INFINITY;
   for (Candidate& candidate : candidates) {
@@ -88,27 +89,30 @@ AnchorId PrefixCache::Impl::victim(int32_t newcomers_on_probation, Allowed allow
     lowest = std::min(lowest, candidate.value);
   }
   std::erase_if(candidates, [&](const Candidate& candidate) { return candidate.value > lowest * kEqualFactor; });
-  return candidates[static_cast<size_t>(rng.between(0, static_cast<int64_t>(candidates.size()) - 1))].anchor;
+  const int64_t last = static_cast<int64_t>(candidates.size()) - 1;
+  return {candidates[static_cast<size_t>(rng.between(0, last))].anchor, EvictionReason::value};
 }
 
-AnchorId PrefixCache::Impl::victim_for_anchor(bool newcomer_on_probation) {
+PrefixCache::Impl::Victim PrefixCache::Impl::victim_for_anchor(bool newcomer_on_probation) {
   const int64_t now_ns = clock.now_ns();
   return victim(newcomer_on_probation, [&](const Anchor& anchor) { return anchor.held_until_ns <= now_ns; });
 }
 
-AnchorId PrefixCache::Impl::victim_for_pages() {
+PrefixCache::Impl::Victim PrefixCache::Impl::victim_for_pages() {
   const int64_t now_ns = clock.now_ns();
   const auto gives_pages = [&](const Anchor& anchor) { return tree.pages_of_anchor_alone(anchor.node) > 0; };
-  const AnchorId found =
+  const Victim found =
       victim(0, [&](const Anchor& anchor) { return anchor.held_until_ns <= now_ns && gives_pages(anchor); });
   // A hold is policy: a running sequence's promise goes before it.
-  return found != kNoAnchor ? found : victim(0, gives_pages);
+  return found.anchor != kNoAnchor ? found : victim(0, gives_pages);
 }
 
-void PrefixCache::Impl::evict(AnchorId id) {
+void PrefixCache::Impl::evict(Victim victim) {
+  const AnchorId id = victim.anchor;
   const Anchor& anchor = anchors[id];
   WP_ASSERT(evictable(anchor));
   ++counters.evictions_by_class[static_cast<size_t>(anchor.capture_class)];
+  ++counters.evictions_by_reason[static_cast<size_t>(victim.reason)];
   conversations.forget_tail(anchor.conversation, id);
   tree.detach_anchor(anchor.node, anchor.capture_class, clock.now_ns());
   free_anchor(id);
@@ -117,7 +121,7 @@ void PrefixCache::Impl::evict(AnchorId id) {
 int64_t PrefixCache::Impl::flush() {
   const int32_t pages_free = tree.pages_free();
   for (AnchorId id = 0; id < limits.anchors; ++id)
-    if (evictable(anchors[id])) evict(id);
+    if (evictable(anchors[id])) evict({id, EvictionReason::flush});
   tree.forget_ghosts();
   conversations.clear();
   return tree.pages_free() - pages_free;

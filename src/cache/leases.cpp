@@ -92,8 +92,8 @@ void PrefixCache::Impl::extend(LeaseRecord& record, int64_t tokens_end) {
   WP_ASSERT(pages_end <= record.pages_promised);  // More than was promised at acquire().
   while (static_cast<int64_t>(record.pages.size()) < pages_end) {
     while (tree.pages_free() == 0) {
-      const AnchorId victim = victim_for_pages();
-      WP_ASSERT(victim != kNoAnchor);  // The promise: what is not free can be had.
+      const Victim victim = victim_for_pages();
+      WP_ASSERT(victim.anchor != kNoAnchor);  // The promise: what is not free can be had.
       evict(victim);
     }
     record.pages.push_back(tree.take_free_page());

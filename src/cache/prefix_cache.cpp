@@ -17,6 +17,11 @@ const char* name(MissReason reason) {
   return kNames[static_cast<size_t>(reason)];
 }
 
+const char* name(EvictionReason reason) {
+  static constexpr const char* kNames[] = {"superseded", "probation", "ladder", "value", "flush"};
+  return kNames[static_cast<size_t>(reason)];
+}
+
 Lease::Lease(Lease&& other) noexcept
     : cache_(std::exchange(other.cache_, nullptr)), record_(std::exchange(other.record_, nullptr)) {}
 

@@ -111,6 +111,10 @@ class Lease {
   LeaseRecord* record_ = nullptr;
 };
 
+// Why an anchor went: the order in which victims are looked for (prefix_cache.md 10.1), and flush().
+enum class EvictionReason : uint8_t { superseded, probation, ladder, value, flush };
+const char* name(EvictionReason reason);
+
 struct CacheStats {
   int64_t pages_total = 0, pages_free = 0, pages_cached = 0, pages_leased = 0;
   int64_t anchors_total = 0, anchors_free = 0, anchors_published = 0, anchors_pending = 0, anchors_held = 0;
@@ -120,6 +124,7 @@ struct CacheStats {
   int64_t hit_tokens_by_class[6] = {};  // By CaptureClass.
   int64_t published = 0, deduped = 0, skipped = 0, captures_refused = 0, ghost_hits = 0, hold_denials = 0;
   int64_t evictions_by_class[6] = {};
+  int64_t evictions_by_reason[5] = {};  // By EvictionReason.
 };
 
 class PrefixCache {

@@ -106,6 +106,10 @@ struct PrefixCache::Impl {
   void drop_hold(std::string_view label);
 
   // eviction.cpp
+  struct Victim {
+    AnchorId anchor = kNoAnchor;  // None: nothing is evictable.
+    EvictionReason reason = EvictionReason::value;
+  };
   struct Candidate {
     AnchorId anchor;
     double value;
@@ -114,10 +118,10 @@ struct PrefixCache::Impl {
   bool evictable(const Anchor& anchor) const;
   double value(const Anchor& anchor, int64_t now_ns) const;
   template <class Allowed>
-  AnchorId victim(int32_t newcomers_on_probation, Allowed allowed);
-  AnchorId victim_for_anchor(bool newcomer_on_probation);
-  AnchorId victim_for_pages();
-  void evict(AnchorId id);
+  Victim victim(int32_t newcomers_on_probation, Allowed allowed);
+  Victim victim_for_anchor(bool newcomer_on_probation);
+  Victim victim_for_pages();
+  void evict(Victim victim);
   int64_t flush();
   int32_t anchors_held(int64_t now_ns) const;
 

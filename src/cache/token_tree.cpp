@@ -187,10 +187,11 @@ void TokenTree::detach_anchor(NodeIndex index, CaptureClass capture_class, int64
   node.anchor = kNoAnchor;
   --node.support;
   if (ghosts_max_ > 0) {
-    if (ghosts_count_ == ghosts_max_) remove_ghost(oldest_ghost_);
     node.ghost_class = capture_class;
     node.ghost_seen_ns = now_ns;
     link_ghost(index);
+    // Only now: the oldest may lie below this node and take it along.
+    if (ghosts_count_ > ghosts_max_) remove_ghost(oldest_ghost_);
   }
   free_unneeded(index);
 }

@@ -41,6 +41,12 @@ void Marks::reach(const std::string& name) {
   WP_ASSERT(!"a mark that was not declared");
 }
 
+bool Marks::reached(const std::string& name) const {
+  for (const auto& [known, count] : marks_)
+    if (known == name) return count > 0;
+  return false;
+}
+
 std::string Marks::missing() const {
   std::string out;
   for (const auto& [name, count] : marks_)

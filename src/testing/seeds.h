@@ -18,6 +18,7 @@ class Marks {
  public:
   explicit Marks(std::vector<std::string> names);
   void reach(const std::string& name);
+  bool reached(const std::string& name) const;
   bool all_reached() const { return missing().empty(); }
   std::string missing() const;
 

@@ -20,15 +20,14 @@ WeightFormat float_format(DType dtype) {
   return dtype == DType::f16 ? WeightFormat::f16 : WeightFormat::bf16;
 }
 
-// The format that the shape of an E4M3 weight's scale says; nothing where it fits none.
+}  // namespace
+
 std::optional<WeightFormat> fp8_format(const Shape& scale, int64_t N, int64_t K) {
   if (scale.rank() == 0 || (scale.rank() <= 2 && scale.count() == 1)) return WeightFormat::fp8_tensor;
   if (scale == Shape{N} || scale == Shape{N, 1}) return WeightFormat::fp8_row;
   if (scale == Shape{blocks(N), blocks(K)}) return WeightFormat::fp8_block;
   return std::nullopt;
 }
-
-}  // namespace
 
 Result<Matrix> Checkpoint::bind_matrix(std::string_view prefix, int64_t N, int64_t K) const {
   return impl_->bind_matrix(std::string(prefix), N, K);

@@ -15,6 +15,9 @@
 
 namespace wp {
 
+// The format that the shape of the scale of an E4M3 weight [N, K] says; nothing where it fits none.
+std::optional<WeightFormat> fp8_format(const Shape& scale, int64_t N, int64_t K);
+
 struct Checkpoint::Impl {
   std::string path;
   Json config, generation_config;

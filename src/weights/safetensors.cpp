@@ -308,6 +308,9 @@ std::string printable(std::string_view name) {
 Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> file, int64_t file_bytes) {
   if (file_bytes < kLengthBytes || static_cast<int64_t>(file.size()) < kLengthBytes)
     return bad(cat("header: expected a length of 8 bytes, found a file of ", file_bytes));
+  constexpr std::string_view kPointer = "version https://git-lfs";
+  if (std::string_view(reinterpret_cast<const char*>(file.data()), file.size()).substr(0, kPointer.size()) == kPointer)
+    return bad("header: expected a safetensors file, found a Git LFS pointer (git lfs pull fetches it)");
   uint64_t length = 0;
   for (int i = kLengthBytes - 1; i >= 0; --i) length = length << 8 | static_cast<uint8_t>(file[i]);
   if (length > static_cast<uint64_t>(kHeaderBytesMax))

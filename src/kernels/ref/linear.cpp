@@ -1,0 +1,76 @@
+#include <algorithm>
+
+#include "core/assert.h"
+#include "kernels/ref/decode.h"
+#include "kernels/ref/ref.h"
+
+namespace wp::kernels::ref {
+namespace {
+
+// One row of W, decoded piece by piece, meets all rows of x.
+constexpr int64_t kPiece = 512;
+
+void matmul_column(const Matmul& p, int64_t n) {
+  double piece[kPiece];
+  constexpr int64_t kRows = 64;
+  for (int64_t t0 = 0; t0 < p.T; t0 += kRows) {
+    const int64_t rows = std::min(kRows, p.T - t0);
+    double sums[kRows] = {};
+    for (int64_t k0 = 0; k0 < p.W.K; k0 += kPiece) {
+      const int64_t count = std::min(kPiece, p.W.K - k0);
+      for (int64_t k = 0; k < count; ++k) piece[k] = element(p.W, n, k0 + k);
+      for (int64_t t = 0; t < rows; ++t) {
+        const int64_t row = p.rows ? p.rows[t0 + t] : t0 + t;
+        const float* x = p.x + row * p.x_stride + k0;
+        for (int64_t k = 0; k < count; ++k) sums[t] += piece[k] * x[k];
+      }
+    }
+    for (int64_t t = 0; t < rows; ++t) p.y[(t0 + t) * p.y_stride + n] = static_cast<float>(sums[t]);
+  }
+}
+
+}  // namespace
+
+void matmul(Stream& stream, const Matmul& p) {
+  stream.threads().run(p.W.N, [&](int64_t n, int) { matmul_column(p, n); });
+}
+
+void embed(Stream& stream, const Embed& p) {
+  const int64_t M = p.table.K;
+  stream.threads().run(p.T, [&](int64_t t, int) {
+    const int64_t token = p.tokens[t];
+    WP_ASSERT(token >= 0 && token < p.table.N);
+    float* y = p.y + t * p.S * M;
+    for (int64_t m = 0; m < M; ++m) y[m] = static_cast<float>(element(p.table, token, m));
+    for (int64_t s = 1; s < p.S; ++s) std::copy_n(y, M, y + s * M);
+  });
+}
+
+void table_rows(Stream& stream, const TableRows& p) {
+  stream.threads().run(p.T, [&](int64_t t, int) {
+    for (int64_t h = 0; h < p.heads; ++h) {
+      const int64_t row = p.rows[t * p.heads + h];
+      WP_ASSERT(row >= 0 && row < p.shards_count * p.shard_rows);
+      const Matrix& shard = p.shards[row / p.shard_rows];
+      float* y = p.y + (t * p.heads + h) * p.width;
+      for (int64_t i = 0; i < p.width; ++i) y[i] = static_cast<float>(element(shard, row % p.shard_rows, i));
+    }
+  });
+}
+
+void gather_rows(Stream&, const GatherRows& p) {
+  for (int64_t r = 0; r < p.R; ++r) std::copy_n(p.x + p.rows[r] * p.width, p.width, p.y + r * p.width);
+}
+
+void gather_columns(Stream& stream, const GatherColumns& p) {
+  stream.threads().run(p.T, [&](int64_t t, int) {
+    for (int64_t n = 0; n < p.N; ++n) p.y[t * p.N + n] = p.x[t * p.x_stride + p.columns[n]];
+  });
+}
+
+Packing packing() {
+  return {.size_bytes = [](const Matrix&) -> int64_t { return 0; },
+          .pack = [](const Matrix& rows, std::byte*) { return rows; }};
+}
+
+}  // namespace wp::kernels::ref

@@ -1,0 +1,97 @@
+#include "model/binder.h"
+
+#include <cstring>
+
+namespace wp {
+
+void Binder::count(const Matrix& matrix) {
+  parameters_ += matrix.N * matrix.K;
+  weight_bytes_ += matrix.data_bytes() + matrix.scale_bytes();
+}
+
+Result<void> Binder::keep(Result<Matrix> found, Matrix& to) {
+  WP_TRY(to, std::move(found));
+  count(to);
+  packed_bytes_ += ops::packed_bytes(device_, to);
+  to_pack_.push_back(&to);
+  return {};
+}
+
+Result<void> Binder::matrix(const std::string& prefix, int64_t N, int64_t K, Matrix& to) {
+  return keep(checkpoint_->bind_matrix(prefix, N, K), to);
+}
+
+Result<void> Binder::table(const std::string& prefix, int64_t N, int64_t K, Matrix& to) {
+  WP_TRY(to, checkpoint_->bind_matrix(prefix, N, K));
+  count(to);
+  return {};
+}
+
+void Binder::count_table(const Matrix& table) { count(table); }
+
+void Binder::tie(const Matrix& table, Matrix& to) {
+  to = table;
+  packed_bytes_ += ops::packed_bytes(device_, to);
+  to_pack_.push_back(&to);
+}
+
+Result<void> Binder::vector(const std::string& name, const Shape& shape, Tensor& to) {
+  WP_TRY(to, checkpoint_->bind_f32(name, shape));
+  parameters_ += to.count();
+  weight_bytes_ += to.size_bytes();
+  return {};
+}
+
+Result<void> Binder::integers(const std::string& name, int64_t count, std::vector<int64_t>& to) {
+  WP_TRY(const Tensor found, checkpoint_->bind(name, DType::i64, {count}));
+  to.resize(static_cast<size_t>(count));
+  std::memcpy(to.data(), found.data, static_cast<size_t>(found.size_bytes()));
+  return {};
+}
+
+Result<void> Binder::experts(const std::string& prefix, int64_t E, int64_t F, int64_t M,
+                             std::vector<kernels::ExpertWeights>& to) {
+  to.resize(static_cast<size_t>(E));
+  const std::string gate_up = prefix + ".experts.gate_up_proj", down = prefix + ".experts.down_proj";
+  const bool fused = has(gate_up);
+  for (int64_t e = 0; e < E; ++e) {
+    kernels::ExpertWeights& expert = to[static_cast<size_t>(e)];
+    if (fused) {
+      WP_TRY(keep(checkpoint_->bind_expert(gate_up, E, 2 * F, M, e, 0, F), expert.gate));
+      WP_TRY(keep(checkpoint_->bind_expert(gate_up, E, 2 * F, M, e, F, F), expert.up));
+      WP_TRY(keep(checkpoint_->bind_expert(down, E, M, F, e, 0, M), expert.down));
+    } else {
+      const std::string one = cat(prefix, ".experts.", e);
+      WP_TRY(matrix(one + ".gate_proj", F, M, expert.gate));
+      WP_TRY(matrix(one + ".up_proj", F, M, expert.up));
+      WP_TRY(matrix(one + ".down_proj", M, F, expert.down));
+    }
+  }
+  return {};
+}
+
+Result<ops::WeightArena> Binder::pack(Device& device, const ProgressSink& progress) {
+  WP_TRY(auto arena, ops::WeightArena::make(device, packed_bytes_));
+  LoadProgress state{.phase = "weights", .bytes_total = weight_bytes_};
+  for (Matrix* matrix : to_pack_) {
+    const Matrix rows = *matrix;
+    *matrix = arena.pack(rows);
+    if (matrix->data != rows.data) checkpoint_->discard(rows);
+    state.bytes_done += rows.data_bytes() + rows.scale_bytes();
+    if (progress) progress(state);
+  }
+  to_pack_.clear();
+  return arena;
+}
+
+Result<void> bind_conv(Binder& binder, const std::string& name, int64_t channels, int64_t taps,
+                       std::vector<float>& to) {
+  Tensor weight;
+  WP_TRY(binder.vector(name, {channels, 1, taps}, weight));
+  to.resize(static_cast<size_t>(channels * taps));
+  for (int64_t c = 0; c < channels; ++c)
+    for (int64_t i = 0; i < taps; ++i) to[static_cast<size_t>(i * channels + c)] = weight.f32()[c * taps + i];
+  return {};
+}
+
+}  // namespace wp

@@ -1,0 +1,57 @@
+// Binder: takes a family's weights from a checkpoint, counts them, and packs for the device all that are multiplied by.
+// Holds pointers to the Matrix fields it filled: a family's layers must not move between bind and pack. Loading thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/matrix.h"
+#include "kernels/moe.h"
+#include "ops/packing.h"
+#include "weights/checkpoint.h"
+
+namespace wp {
+
+class Binder {
+ public:
+  Binder(const Checkpoint& checkpoint, DeviceKind device) : checkpoint_(&checkpoint), device_(device) {}
+
+  const Checkpoint& checkpoint() const { return *checkpoint_; }
+  bool has(const std::string& name) const { return checkpoint_->has(name); }
+
+  // The linear weight PREFIX.weight, to be packed.
+  Result<void> matrix(const std::string& prefix, int64_t N, int64_t K, Matrix& to);
+  // The same, for looking rows up: stays in the checkpoint's order.
+  Result<void> table(const std::string& prefix, int64_t N, int64_t K, Matrix& to);
+  // A small vector, as f32.
+  Result<void> vector(const std::string& name, const Shape& shape, Tensor& to);
+  Result<void> integers(const std::string& name, int64_t count, std::vector<int64_t>& to);
+  // Routed experts PREFIX.experts in either layout, fused or one by one (spec/qwen4_exp.md 2.6).
+  Result<void> experts(const std::string& prefix, int64_t E, int64_t F, int64_t M,
+                       std::vector<kernels::ExpertWeights>& to);
+  // The head of a tied model is its embedding.
+  void tie(const Matrix& table, Matrix& to);
+  // A matrix that was made by hand from bound tensors and stays in rows.
+  void count_table(const Matrix& table);
+
+  // Packs everything for the device, in the order of binding. `done` is told how many bytes of how many.
+  Result<ops::WeightArena> pack(Device& device, const ProgressSink& progress);
+
+  int64_t parameters() const { return parameters_; }
+  int64_t weight_bytes() const { return weight_bytes_; }
+
+ private:
+  Result<void> keep(Result<Matrix> found, Matrix& to);
+  void count(const Matrix& matrix);
+
+  const Checkpoint* checkpoint_;
+  DeviceKind device_;
+  std::vector<Matrix*> to_pack_;
+  int64_t parameters_ = 0, weight_bytes_ = 0, packed_bytes_ = 0;
+};
+
+// A depthwise convolution's weight, [channels, 1, taps] in the checkpoint, turned to [taps, channels].
+Result<void> bind_conv(Binder& binder, const std::string& name, int64_t channels, int64_t taps, std::vector<float>& to);
+
+}  // namespace wp

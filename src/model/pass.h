@@ -1,0 +1,41 @@
+// Pass: a Batch as the kernels see it, built in memory that was taken at start. Engine thread; one pass at a time.
+#pragma once
+
+#include <vector>
+
+#include "kernels/segments.h"
+#include "model/model.h"
+
+namespace wp {
+
+class Pass {
+ public:
+  Pass(const ScratchLimits& limits, int64_t page_bytes);
+  int64_t size_bytes() const;
+
+  // Translates ids to pointers and checks the batch against the limits; aborts on one that breaks them. Clears the
+  // receipts of every anchor that this pass is to capture.
+  void begin(const Batch& batch, Pools& pools);
+  // A layer has written its part of all captures.
+  void sign_captures();
+
+  const kernels::BatchView& view() const { return view_; }
+  int64_t rows() const { return view_.rows; }
+  Tensor tokens() const { return tokens_; }          // [T]
+  Tensor logit_rows() const { return logit_rows_; }  // [R]
+
+ private:
+  void add(const Segment& segment);
+
+  ScratchLimits limits_;
+  int64_t page_bytes_;
+  std::vector<kernels::SegmentView> segments_;
+  std::vector<kernels::CaptureView> captures_;
+  std::vector<int32_t> capture_anchors_;
+  std::vector<int32_t> row_segment_, row_position_;
+  kernels::BatchView view_;
+  Tensor tokens_, logit_rows_;
+  Pools* pools_ = nullptr;
+};
+
+}  // namespace wp

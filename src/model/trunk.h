@@ -1,0 +1,87 @@
+// Trunk: what every family has around its layers: checkpoint, embedding and head, packed weights, sizes of states and
+// pages, info; and the memory of a pass. Const once loaded.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "kernels/attention.h"
+#include "model/binder.h"
+#include "model/config.h"
+#include "model/layout.h"
+#include "model/model.h"
+#include "model/pass.h"
+
+namespace wp {
+
+struct Trunk {
+  explicit Trunk(Checkpoint opened) : checkpoint(std::move(opened)) {}
+
+  Checkpoint checkpoint;  // Keeps the mapped weights alive.
+  TrunkConfig config;
+  ops::WeightArena arena;
+  Matrix embed;  // [V, M], in rows
+  Matrix head;   // [V, M]
+  StateLayout state;
+  int64_t page_bytes = 0;
+  ModelInfo info;
+};
+
+// "model.language_model." in multimodal checkpoints, "model." in text-only ones.
+std::string tensor_prefix(const Checkpoint& checkpoint);
+Result<void> bind_ends(Binder& binder, const std::string& prefix, Trunk& trunk);
+// Refuses tensors that nobody bound, packs the rest, fills the family-independent part of info.
+Result<void> finish_trunk(Binder& binder, Device& device, const ProgressSink& progress, Trunk& trunk);
+// "6 GDN + 2 QSA layers"
+std::string describe_layers(const TrunkConfig& config, const char* attention);
+
+// Memory of a pass: a family's activations behind what all need. `A` is a struct of Tensors and scratch structs.
+template <class A>
+class TrunkScratch : public Scratch {
+ public:
+  using Plan = A (*)(ScratchLayout& layout, const void* model, const ScratchLimits& limits);
+
+  static Result<std::unique_ptr<Scratch>> make(Device& device, const Trunk& trunk, const void* model,
+                                               const ScratchLimits& limits, Plan plan);
+
+  int64_t size_bytes() const override { return buffer_.size_bytes() + pass.size_bytes(); }
+
+  Pass pass;
+  kernels::Rope rope;
+  kernels::Workspace workspace;
+  A a;
+
+ private:
+  TrunkScratch(const ScratchLimits& limits, int64_t page_bytes) : pass(limits, page_bytes) {}
+  Buffer buffer_;
+};
+
+// The part that does not depend on A.
+struct CommonScratch {
+  kernels::Rope rope;
+  kernels::Workspace workspace;
+};
+CommonScratch plan_common(ScratchLayout& layout, Device& device, const TrunkConfig& config, int64_t context_max);
+void fill_common(const CommonScratch& common, const TrunkConfig& config, int64_t context_max);
+Result<void> check_limits(const Trunk& trunk, const ScratchLimits& limits);
+
+template <class A>
+Result<std::unique_ptr<Scratch>> TrunkScratch<A>::make(Device& device, const Trunk& trunk, const void* model,
+                                                       const ScratchLimits& limits, Plan plan) {
+  WP_TRY(check_limits(trunk, limits));
+  ScratchLayout sizes;
+  plan_common(sizes, device, trunk.config, limits.context_max);
+  plan(sizes, model, limits);
+  std::unique_ptr<TrunkScratch> scratch(new TrunkScratch(limits, trunk.page_bytes));
+  WP_TRY(scratch->buffer_, Buffer::make(device, sizes.size_bytes(), "scratch"));
+  ScratchLayout layout(scratch->buffer_.data());
+  const CommonScratch common = plan_common(layout, device, trunk.config, limits.context_max);
+  scratch->a = plan(layout, model, limits);
+  fill_common(common, trunk.config, limits.context_max);
+  scratch->rope = common.rope;
+  scratch->workspace = common.workspace;
+  return std::unique_ptr<Scratch>(std::move(scratch));
+}
+
+}  // namespace wp

@@ -1,0 +1,95 @@
+#include "testing/model_run.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace wp::testing {
+
+Result<std::unique_ptr<ModelRun>> ModelRun::make(const std::string& path, DeviceKind kind, int threads,
+                                                 const ModelRunSizes& sizes) {
+  std::unique_ptr<ModelRun> run(new ModelRun());
+  run->sizes_ = sizes;
+  run->pages_each_ = static_cast<int32_t>((sizes.context_max + kPageRows - 1) / kPageRows);
+  WP_TRY(run->device_, Device::make(kind, threads));
+  run->stream_ = std::make_unique<Stream>(*run->device_);
+  WP_TRY(run->model_, load_model(path, *run->device_));
+  WP_TRY(run->pools_,
+         Pools::make(*run->device_, run->info(), run->pages_each_ * sizes.sequences, sizes.anchors, sizes.sequences));
+  WP_TRY(run->scratch_, run->model_->make_scratch(*run->device_, {.rows_max = sizes.rows_max,
+                                                                  .logit_rows_max = sizes.rows_max,
+                                                                  .segments_max = sizes.sequences,
+                                                                  .context_max = sizes.context_max}));
+  return run;
+}
+
+RunningSequence ModelRun::start(int32_t index) {
+  RunningSequence sequence{.slot = index};
+  for (int32_t i = 0; i < pages_each_; ++i) sequence.pages.push_back(index * pages_each_ + i);
+  // What is read before it was written shows.
+  std::memset(pools_.slot(index), 0xFF, static_cast<size_t>(info().slot_bytes));
+  for (int32_t page : sequence.pages) std::memset(pools_.page(page), 0xFF, static_cast<size_t>(info().page_bytes));
+  return sequence;
+}
+
+std::vector<float> ModelRun::pass(Phase phase, const std::vector<Part>& parts) {
+  std::vector<TokenId> tokens;
+  std::vector<Segment> segments;
+  std::vector<int32_t> rows;
+  for (const Part& part : parts) {
+    RunningSequence& sequence = *part.sequence;
+    Segment segment{.row_begin = static_cast<int32_t>(tokens.size()),
+                    .rows = static_cast<int32_t>(part.tokens.size()),
+                    .position = sequence.position,
+                    .source = sequence.position == 0 ? StateSource::zero : StateSource::slot,
+                    .slot = sequence.slot,
+                    .pages = sequence.pages,
+                    .captures = part.captures};
+    if (sequence.resume_anchor >= 0) {
+      segment.source = StateSource::anchor;
+      segment.anchor = sequence.resume_anchor;
+      sequence.resume_anchor = -1;
+    }
+    segments.push_back(segment);
+    for (TokenId token : part.tokens) {
+      rows.push_back(static_cast<int32_t>(tokens.size()));
+      tokens.push_back(token);
+    }
+    sequence.position += static_cast<int64_t>(part.tokens.size());
+  }
+  std::vector<float> logits(rows.size() * static_cast<size_t>(info().vocabulary));
+  model_->forward(
+      *stream_, {.phase = phase, .tokens = tokens, .segments = segments, .logit_rows = rows}, pools_, *scratch_,
+      Tensor(static_cast<void*>(logits.data()), DType::f32, {static_cast<int64_t>(rows.size()), info().vocabulary}));
+  return logits;
+}
+
+std::vector<float> ModelRun::prefill(RunningSequence& sequence, const std::vector<TokenId>& tokens,
+                                     const std::vector<int64_t>& pieces) {
+  std::vector<float> all;
+  size_t piece = 0;
+  for (size_t at = 0; at < tokens.size();) {
+    int64_t length = piece < pieces.size() ? pieces[piece++] : static_cast<int64_t>(tokens.size() - at);
+    length = std::min({length, static_cast<int64_t>(tokens.size() - at), sizes_.rows_max});
+    const auto begin = tokens.begin() + static_cast<std::ptrdiff_t>(at);
+    const std::vector<float> logits = pass(Phase::prefill, {{&sequence, {begin, begin + length}}});
+    all.insert(all.end(), logits.begin(), logits.end());
+    at += static_cast<size_t>(length);
+  }
+  return all;
+}
+
+std::vector<TokenId> ModelRun::greedy(RunningSequence& sequence, const std::vector<float>& last_logits, int64_t count) {
+  const int64_t V = info().vocabulary;
+  std::vector<TokenId> tokens{argmax(last_logits.data() + last_logits.size() - V, V)};
+  while (static_cast<int64_t>(tokens.size()) < count) {
+    const std::vector<float> logits = pass(Phase::decode, {{&sequence, {tokens.back()}}});
+    tokens.push_back(argmax(logits.data(), V));
+  }
+  return tokens;
+}
+
+TokenId argmax(const float* logits, int64_t count) {
+  return static_cast<TokenId>(std::max_element(logits, logits + count) - logits);
+}
+
+}  // namespace wp::testing
