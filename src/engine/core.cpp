@@ -17,6 +17,15 @@ const char* bypass_of(const GenerateRequest& request, const EngineLimits& limits
   return request.prompt_logprobs ? "prompt_logprobs" : nullptr;
 }
 
+CacheLimits cache_limits(const EngineLimits& limits, const ModelInfo& info) {
+  CacheLimits out;
+  out.pages = limits.pages;
+  out.anchors = limits.anchors;
+  out.page_bytes = info.page_bytes;
+  out.anchor_bytes = info.anchor_bytes;
+  return out;
+}
+
 PrefixQuery query_of(const Sequence& sequence, const EngineLimits& limits) {
   const CacheHints& hints = sequence.request.cache;
   return {.tokens = std::span(sequence.tokens).first(static_cast<size_t>(sequence.prompt)),
@@ -54,7 +63,7 @@ EngineCore::EngineCore(const Model& model, const EngineLimits& limits, Clock& cl
       clock_(clock),
       bell_(std::make_shared<Doorbell>()),
       queue_(limits.queue_max),
-      cache_(std::make_unique<PrefixCache>(CacheLimits{.pages = limits.pages, .anchors = limits.anchors}, clock)),
+      cache_(std::make_unique<PrefixCache>(cache_limits(limits, model.info()), clock)),
       scheduler_(limits, model.info()),
       sampler_scratch_(model.info().vocabulary) {
   const auto sequences = static_cast<size_t>(limits.sequences);
@@ -130,12 +139,11 @@ bool EngineCore::obey_and_take() {
   const Orders orders = queue_.take(waiting_);
   if (orders.flush) cache_->flush();
   for (const std::string& conversation : orders.holds) cache_->hold(conversation);
-  if (orders.cancel_all) {
-    for (const auto& sequence : waiting_) sequence->channel->cancel();
-    for (const auto& sequence : running_)
-      if (sequence) sequence->channel->cancel();
-  }
-  return waiting_.size() != before || orders.flush || orders.cancel_all || !orders.holds.empty();
+  for (const auto& sequence : waiting_)
+    if (sequence->order < orders.cancel_before) sequence->channel->cancel();
+  for (const auto& sequence : running_)
+    if (sequence && sequence->order < orders.cancel_before) sequence->channel->cancel();
+  return waiting_.size() != before || orders.flush || !orders.holds.empty();
 }
 
 bool EngineCore::drop_cancelled() {
@@ -242,7 +250,10 @@ void EngineCore::view_sequences() {
     if (!sequence) continue;
     const bool decoding = sequence->phase == SequencePhase::decode;
     const bool ready = !decoding || sequence->channel->has_room();
-    if (!ready) sequence->paused = true;
+    if (!ready && !sequence->paused) {
+      sequence->paused = true;
+      ++counts_.pauses;
+    }
     views_.push_back({.index = static_cast<int32_t>(i),
                       .decoding = decoding,
                       .ready = ready,

@@ -64,6 +64,7 @@ class EngineCore {
   // The pass, and what follows from it.
   void run_prefill();
   void run_decode();
+  void count_step();
   void reserve_captures(Sequence& sequence, int64_t begin, int64_t end);
   std::span<const Capture> captures_of(size_t segment) const;
   void publish_captures(Sequence& sequence, size_t segment, bool numbers_are_good);

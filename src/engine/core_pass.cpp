@@ -10,8 +10,7 @@ void EngineCore::run_prefill() {
   segments_.clear();
   captures_.clear();
   captures_begin_.clear();
-  for (const auto& sequence : running_)
-    if (sequence) ++sequence->steps_waited;
+  count_step();
   for (const Piece& piece : plan_.pieces) {
     Sequence& sequence = *running_[static_cast<size_t>(piece.sequence)];
     const int64_t end = piece.position + piece.rows;
@@ -51,6 +50,12 @@ void EngineCore::run_prefill() {
   for (const auto& sequence : running_)
     if (sequence && sequence->phase == SequencePhase::decode) sequence->prefill_since_token = true;
   for (size_t i = 0; i < plan_.pieces.size(); ++i) finish_piece(plan_.pieces[i], i);
+}
+
+void EngineCore::count_step() {
+  for (const auto& sequence : running_)
+    if (sequence && sequence->phase == SequencePhase::prefill)
+      counts_.steps_waited_max = std::max(counts_.steps_waited_max, ++sequence->steps_waited);
 }
 
 // Anchors for the capture points that this piece crosses. A point for which there is none is passed over: a capture is
@@ -129,8 +134,7 @@ bool EngineCore::take_prompt_logprobs(Sequence& sequence, const Piece& piece, si
 
 void EngineCore::run_decode() {
   segments_.clear();
-  for (const auto& sequence : running_)
-    if (sequence) ++sequence->steps_waited;
+  count_step();
   for (const Piece& piece : plan_.pieces) {
     Sequence& sequence = *running_[static_cast<size_t>(piece.sequence)];
     sequence.lease.extend(piece.position + 1);

@@ -24,7 +24,7 @@ void RequestQueue::drain() {
 
 void RequestQueue::order_cancel_all() {
   std::lock_guard lock(mutex_);
-  orders_.cancel_all = true;
+  orders_.cancel_before = static_cast<uint64_t>(submitted_);
 }
 
 void RequestQueue::order_flush() {

@@ -15,7 +15,7 @@ namespace wp {
 
 // What was asked of the engine since it last looked.
 struct Orders {
-  bool cancel_all = false;
+  uint64_t cancel_before = 0;  // Requests of lower order are to end.
   bool flush = false;
   std::vector<std::string> holds;  // Conversations whose newest anchor is to be kept.
 };
@@ -27,14 +27,14 @@ class RequestQueue {
   // Any thread. overloaded when full, unavailable when draining; the numbers are in the message.
   Result<void> push(std::unique_ptr<Sequence> sequence);
   void drain();
-  void order_cancel_all();
+  void order_cancel_all();  // Of those submitted so far.
   void order_flush();
   void order_hold(const std::string& conversation);
   int64_t waiting() const { return waiting_.load(); }
   int64_t live() const { return live_.load(); }  // Submitted and not finished.
   int64_t submitted() const { return submitted_.load(); }
 
-  // Engine thread. Requests that came before cancel_all() are taken with it or before it.
+  // Engine thread.
   Orders take(std::deque<std::unique_ptr<Sequence>>& out);
   void one_left_the_queue() { --waiting_; }
   void one_finished() { --live_; }

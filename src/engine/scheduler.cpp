@@ -25,21 +25,36 @@ PassSpeed::PassSpeed(const ModelInfo& info)
       sparse_bound_(info.sparse_bound) {}
 
 double PassSpeed::work(int64_t position, int64_t rows) const {
-  const double visible = static_cast<double>(position) + static_cast<double>(rows);
+  const double visible = static_cast<double>(position) + static_cast<double>(rows) / 2;  // On average.
   const double keys = sparse_bound_ > 0 ? std::min(visible, static_cast<double>(sparse_bound_)) : visible;
   const double blocks = sparse_bound_ > 0 ? visible / 4 : 0;
   return static_cast<double>(rows) * (per_token_ + per_key_ * keys + per_block_ * blocks);
 }
 
+// Pages 1..7 have a bucket each, then eight share each doubling: close enough that a bucket's passes are alike.
 int PassSpeed::bucket_of(int64_t rows) {
   const auto pages = static_cast<uint64_t>(std::max<int64_t>(1, rows / kPageTokens));
-  return std::min(static_cast<int>(std::bit_width(pages)) - 1, kBuckets - 1);
+  const int width = static_cast<int>(std::bit_width(pages));
+  const int bucket =
+      width < 4 ? static_cast<int>(pages) : 8 * (width - 3) + static_cast<int>((pages >> (width - 4)) & 7);
+  return std::min(bucket, kBuckets - 1);
+}
+
+int64_t PassSpeed::first_rows(int bucket) {
+  return kPageTokens * (bucket < 8 ? bucket : int64_t{8 + bucket % 8} << (bucket / 8 - 1));
 }
 
 void PassSpeed::measured(int64_t rows, double work, int64_t elapsed_ns) {
   if (work <= 0 || rows < kPageTokens) return;  // A few rows say nothing of 64.
-  double& known = ns_per_work_[static_cast<size_t>(bucket_of(rows))];
-  known = worst_recent(known, static_cast<double>(elapsed_ns) / work);
+  const int bucket = bucket_of(rows);
+  const double found = static_cast<double>(elapsed_ns) / work;
+  double& known = ns_per_work_[static_cast<size_t>(bucket)];
+  known = worst_recent(known, found);
+  // One slow pass must not bar its size for ever: since it would not be tried again, smaller ones speak for it.
+  for (int larger = bucket + 1; larger < kBuckets; ++larger) {
+    double& other = ns_per_work_[static_cast<size_t>(larger)];
+    if (other > found) other -= (other - found) / 32;
+  }
 }
 
 double PassSpeed::estimate_ns(int64_t position, int64_t rows) const {
@@ -52,7 +67,7 @@ double PassSpeed::estimate_ns(int64_t position, int64_t rows) const {
   // So does a larger pass as a whole.
   for (int i = bucket + 1; i < kBuckets; ++i) {
     if (ns_per_work_[static_cast<size_t>(i)] <= 0) continue;
-    const double larger = ns_per_work_[static_cast<size_t>(i)] * work(position, kPageTokens << (i + 1));
+    const double larger = ns_per_work_[static_cast<size_t>(i)] * work(position, first_rows(i + 1));
     return estimate < 0 ? larger : std::min(estimate, larger);
   }
   return estimate;
@@ -61,10 +76,22 @@ double PassSpeed::estimate_ns(int64_t position, int64_t rows) const {
 Scheduler::Scheduler(const EngineLimits& limits, const ModelInfo& info)
     : pass_tokens_(limits.pass_tokens), stall_ns_(limits.stall_ns), speed_(info) {
   wanting_.reserve(static_cast<size_t>(limits.sequences));
+  decode_ns_.resize(static_cast<size_t>(limits.sequences) + 1);
 }
 
-int64_t Scheduler::rows_within_stall(int64_t position) const {
-  const double budget_ns = kMargin * static_cast<double>(stall_ns_) - decode_ns_;
+// Worst recent pass of so many rows, or of the next wider one that is known; scaled up from a narrower one.
+double Scheduler::decode_estimate_ns(int64_t rows) const {
+  const auto known = decode_ns_.begin() + rows;
+  const auto wider = std::find_if(known, decode_ns_.end(), [](double ns) { return ns > 0; });
+  if (wider != decode_ns_.end()) return *wider;
+  for (auto narrower = known; narrower != decode_ns_.begin();)
+    if (*--narrower > 0)
+      return *narrower * static_cast<double>(rows) / static_cast<double>(narrower - decode_ns_.begin());
+  return 0;
+}
+
+int64_t Scheduler::rows_within_stall(int64_t position, int64_t decoders) const {
+  const double budget_ns = kMargin * static_cast<double>(stall_ns_) - decode_estimate_ns(decoders);
   int64_t rows = kPageTokens;
   for (int64_t more = 2 * kPageTokens; more <= pass_tokens_; more += kPageTokens) {
     const double estimate = speed_.estimate_ns(position, more);
@@ -111,7 +138,8 @@ void Scheduler::plan_prefill(std::span<const SequenceView> sequences, int64_t ro
     const SequenceView& sequence = wanting_[i];
     int64_t share = rows;
     // One that was let in for its age leaves half to those it went before.
-    if (aged(sequence) && i + 1 < wanting_.size()) share = std::max(kPageTokens, down_to_grid(rows / 2));
+    if (aged(sequence) && i + 1 < wanting_.size())
+      share = std::min(rows, std::max(kPageTokens, down_to_grid(rows / 2)));
     if (sequence.all_logits) {
       if (all_logits_taken) continue;
       share = std::min<int64_t>(share, kLogprobRows);
@@ -140,13 +168,18 @@ void Scheduler::decide(std::span<const SequenceView> sequences, StepPlan& plan) 
       deepest = std::max(deepest, sequence.position);
     }
   }
+  // The decode pass after this one may have every sequence in it.
+  const auto running = static_cast<int64_t>(sequences.size());
   if (can_decode && (prefill_was_last_ || !can_prefill)) plan_decode(sequences, plan);
-  else if (can_prefill) plan_prefill(sequences, can_decode ? rows_within_stall(deepest) : pass_tokens_, plan);
+  else if (can_prefill) plan_prefill(sequences, can_decode ? rows_within_stall(deepest, running) : pass_tokens_, plan);
   prefill_was_last_ = plan.kind == StepPlan::Kind::prefill;
 }
 
 void Scheduler::measured(const StepPlan& plan, int64_t elapsed_ns) {
-  if (plan.kind == StepPlan::Kind::decode) decode_ns_ = worst_recent(decode_ns_, static_cast<double>(elapsed_ns));
+  if (plan.kind == StepPlan::Kind::decode) {
+    double& known = decode_ns_[static_cast<size_t>(plan.rows)];
+    known = worst_recent(known, static_cast<double>(elapsed_ns));
+  }
   if (plan.kind != StepPlan::Kind::prefill) return;
   double work = 0;
   for (const Piece& piece : plan.pieces) work += speed_.work(piece.position, piece.rows);

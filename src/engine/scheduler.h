@@ -58,11 +58,12 @@ class PassSpeed {
   double estimate_ns(int64_t position, int64_t rows) const;
 
  private:
-  static constexpr int kBuckets = 16;
+  static constexpr int kBuckets = 104;  // To a million rows.
   static int bucket_of(int64_t rows);
+  static int64_t first_rows(int bucket);
   double per_token_, per_key_, per_block_;
   int64_t sparse_bound_;
-  std::array<double, kBuckets> ns_per_work_{};  // By log2(rows / 64); 0: not measured.
+  std::array<double, kBuckets> ns_per_work_{};  // By size; 0: not measured.
 };
 
 class Scheduler {
@@ -76,17 +77,19 @@ class Scheduler {
 
   // Estimated prefill of tokens [begin, end), for log lines; 0 where nothing was measured yet.
   int64_t prefill_ns(int64_t begin, int64_t end) const;
-  // Rows of the next prefill pass beside running streams whose deepest prompt stands at `position`.
-  int64_t rows_within_stall(int64_t position) const;
+  // Rows of a prefill pass beside running streams: its deepest prompt stands at `position`, and a decode pass of up to
+  // `decoders` rows follows.
+  int64_t rows_within_stall(int64_t position, int64_t decoders) const;
 
  private:
+  double decode_estimate_ns(int64_t rows) const;
   void plan_decode(std::span<const SequenceView> sequences, StepPlan& plan) const;
   void plan_prefill(std::span<const SequenceView> sequences, int64_t rows, StepPlan& plan);
 
   int64_t pass_tokens_, stall_ns_;
   PassSpeed speed_;
-  double decode_ns_ = 0;  // Worst recent decode pass.
   bool prefill_was_last_ = false;
+  std::vector<double> decode_ns_;      // Worst recent decode pass, by rows; 0: not measured.
   std::vector<SequenceView> wanting_;  // Scratch of plan_prefill.
 };
 

@@ -12,7 +12,15 @@ FakeAnswer fake_answer(const FakeModel& model, const GenerateRequest& request) {
   std::vector<float> row(static_cast<size_t>(vocabulary));
   SamplerScratch scratch(vocabulary);
   Sampler sampler(request);
-  uint64_t history = FakeModel::history(request.tokens);
+  uint64_t history = FakeModel::kNoHistory;
+  for (size_t i = 0; i < request.tokens.size(); ++i) {
+    history = FakeModel::history({&request.tokens[i], 1}, history);
+    if (!request.prompt_logprobs || i + 1 == request.tokens.size()) continue;  // Else every row is read.
+    model.write_logits(history, request.tokens[i], row);
+    if (all_finite(row)) continue;
+    answer.finish = FinishReason::error;
+    return answer;
+  }
   TokenId last = request.tokens.back();
   for (int64_t i = 0; i < request.max_tokens; ++i) {
     model.write_logits(history, last, row);

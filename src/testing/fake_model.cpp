@@ -68,7 +68,8 @@ FakeModel::FakeModel(const FakeModelOptions& options) : options_(options) {
   info_.anchor_bytes = info_.slot_bytes = kLayers * static_cast<int64_t>(sizeof(Part));
   info_.capture_receipts = kLayers;
   info_.fingerprint = 0xFA4E;
-  info_.multiply_adds_per_token = 1000;
+  info_.multiply_adds_per_token = static_cast<double>(std::max<int64_t>(1, options.prefill_row_ns));
+  info_.multiply_adds_per_token_and_key = static_cast<double>(options.prefill_row_and_key_ns);
 }
 
 Result<std::unique_ptr<Scratch>> FakeModel::make_scratch(Device&, const ScratchLimits& limits) const {
@@ -88,6 +89,7 @@ std::string FakeModel::violation() const {
 
 void FakeModel::forward(Stream&, const Batch& batch, Pools& pools, Scratch&, const Tensor& logits) const {
   ++passes_;
+  if (batch.phase == Phase::prefill && batch.segments.size() > 1) ++shared_passes_;
   pure_of_row_.resize(batch.tokens.size());
   int32_t row = 0;
   for (const Segment& segment : batch.segments) {
@@ -108,9 +110,10 @@ void FakeModel::forward(Stream&, const Batch& batch, Pools& pools, Scratch&, con
   if (!options_.clock) return;
   int64_t elapsed_ns = options_.pass_ns;
   for (const Segment& segment : batch.segments)
-    elapsed_ns += segment.rows * (batch.phase == Phase::decode
-                                      ? options_.decode_row_ns
-                                      : options_.prefill_row_ns + segment.position * options_.prefill_row_and_key_ns);
+    elapsed_ns +=
+        segment.rows * (batch.phase == Phase::decode ? options_.decode_row_ns
+                                                     : options_.prefill_row_ns + (segment.position + segment.rows / 2) *
+                                                                                     options_.prefill_row_and_key_ns);
   options_.clock->advance(elapsed_ns);
 }
 

@@ -56,6 +56,7 @@ class FakeModel final : public Model {
   // The first thing found wrong, or empty.
   std::string violation() const;
   int64_t passes() const { return passes_; }
+  int64_t shared_passes() const { return shared_passes_; }  // Prefill passes with pieces of several prompts.
   int64_t rows_checked() const { return rows_checked_; }
 
   // What any way of computing must give: the hash of a history, and the logits after one that ends in `last`.
@@ -74,7 +75,7 @@ class FakeModel final : public Model {
   FakeModelOptions options_;
   ModelInfo info_;
   mutable std::vector<uint64_t> pure_of_row_;  // Of the pass under way.
-  mutable std::atomic<int64_t> passes_{0}, rows_checked_{0};
+  mutable std::atomic<int64_t> passes_{0}, shared_passes_{0}, rows_checked_{0};
   mutable std::mutex mutex_;
   mutable std::string violation_;
 };

@@ -1,0 +1,84 @@
+// World: the real EngineCore and the real PrefixCache over the fake model, driven by random clients under a virtual
+// clock. One seed decides everything: limits, speeds, arrivals, extensions, branches, repeats, cancels, slow readers,
+// shortage. After each step all invariants are checked; every answer is compared with the pure function of its prompt.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/hash.h"
+#include "engine/core.h"
+#include "testing/fake_answer.h"
+#include "testing/fake_clock.h"
+#include "testing/fake_model.h"
+
+namespace wp::sim {
+
+struct WorldOptions {
+  testing::Fault fault = testing::Fault::none;
+  bool cache = true;
+};
+
+class World {
+ public:
+  explicit World(Seed seed, const WorldOptions& options = {});
+
+  // `operations` random ones, then everybody reads to the end. Stops at the first problem.
+  void run(int64_t operations);
+
+  const std::string& problem() const { return problem_; }  // Empty: all went well.
+  uint64_t trace() const { return trace_; }                // Of all events and their times.
+  EngineStats stats() const { return core_->stats(); }
+  // How often something happened, by the names of kMarks.
+  const std::map<std::string, int64_t>& marks() const { return marks_; }
+  static std::vector<std::string> all_marks();
+
+ private:
+  struct Client {
+    GenerateRequest request;
+    testing::FakeAnswer expected;
+    std::shared_ptr<EventChannel> channel;
+    int reading_percent = 100;
+    std::vector<TokenId> tokens;
+    std::vector<float> logprobs;
+    bool started = false, finished = false, cancelled = false, repeat = false;
+  };
+
+  void operate();
+  void arrive();
+  GenerateRequest invent();
+  std::vector<TokenId> invent_prompt(GenerateRequest& request);
+  void invent_captures(GenerateRequest& request, int64_t stem);
+  void invent_sampling(GenerateRequest& request);
+  void step();
+  void check_step();
+  void read(Client& client, bool to_the_end);
+  void see(Client& client, const TokenEvent& event);
+  void see_finish(Client& client, const TokenEvent& event);
+  void leave_one();
+  void finish_all();
+  void check_totals();
+  void mark(const std::string& name) { ++marks_[name]; }
+  void mark_stats();
+  void wrong(const std::string& what);
+  TokenId token() { return static_cast<TokenId>(rng_.between(2, 62)); }
+  std::vector<TokenId> tokens(int64_t count);
+
+  Rng rng_;
+  testing::FakeClock clock_;
+  EngineLimits limits_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<testing::FakeModel> model_;
+  std::unique_ptr<EngineCore> core_;
+  std::vector<std::vector<TokenId>> stems_;
+  std::vector<GenerateRequest> past_;  // Prompts to extend, branch from and repeat; bounded.
+  std::vector<Client> clients_;
+  int64_t submitted_ = 0, finished_ = 0, dropped_ = 0, operations_ = 0, arrivals_ = 0;
+  std::map<std::string, int64_t> marks_;
+  std::string problem_;
+  uint64_t trace_ = 0;
+};
+
+}  // namespace wp::sim
