@@ -18,7 +18,7 @@ TEST(EngineSim, AnyHistoryGivesTheAnswersOfThePrompts) {
     SCOPED_TRACE(testing::repeat_hint(seed));
     testing::Marks marks(World::all_marks());
     for (int i = 0; i < kWorlds; ++i) {
-      World world(world_seed(seed, i));
+      World world(world_seed(seed, i), {.scarce_anchors = i % 2 == 0});
       world.run(kOperations);
       ASSERT_EQ(world.problem(), "") << "world " << i;
       for (const auto& [name, count] : world.marks())

@@ -53,9 +53,14 @@ World::World(Seed seed, const WorldOptions& options) : rng_(seed) {
   limits_.sequences = static_cast<int32_t>(rng_.between(1, 6));
   // From one context, so that promises collide, to more than all can take.
   limits_.pages = static_cast<int32_t>(rng_.between(kContext / 64, kContext / 64 * limits_.sequences + 40));
-  limits_.anchors = static_cast<int32_t>(rng_.between(limits_.sequences + 2, 3 * limits_.sequences + 6));
+  limits_.anchors = limits_.sequences + 2;  // The fewest allowed, in half of the worlds.
+  if (rng_.percent(50)) limits_.anchors += static_cast<int32_t>(rng_.between(0, 2 * limits_.sequences + 4));
   limits_.queue_max = static_cast<int32_t>(rng_.between(2, 12));
   limits_.pass_tokens = 64 * rng_.between(1, 8);
+  if (options.scarce_anchors) {
+    limits_.anchors = limits_.sequences + 2;
+    limits_.pass_tokens = kContext;
+  }
   limits_.events_max = static_cast<int32_t>(rng_.between(1, 24));
   limits_.cache = options.cache;
   testing::FakeModelOptions model;
@@ -158,7 +163,8 @@ void World::invent_captures(GenerateRequest& request, int64_t stem) {
   points.clear();
   if (rng_.percent(80)) points.push_back({stem / 64 * 64, CaptureClass::system});
   if (rng_.percent(90)) points.push_back({std::max<int64_t>(0, n - rng_.between(1, 40)) / 64 * 64, CaptureClass::tail});
-  if (rng_.percent(50)) points.push_back({rng_.between(0, n) / 64 * 64, CaptureClass::user});
+  for (int i = 0; i < 3; ++i)
+    if (rng_.percent(40)) points.push_back({rng_.between(0, n) / 64 * 64, CaptureClass::user});
   if (rng_.percent(5)) points.push_back({rng_.between(-100, n + 100), CaptureClass::user});  // Off the grid, mostly.
 }
 

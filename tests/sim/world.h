@@ -19,6 +19,7 @@ namespace wp::sim {
 struct WorldOptions {
   testing::Fault fault = testing::Fault::none;
   bool cache = true;
+  bool scarce_anchors = false;  // The fewest allowed, and passes that hold all captures of several prompts.
 };
 
 class World {
