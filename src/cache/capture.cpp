@@ -114,6 +114,8 @@ bool PrefixCache::Impl::publish(LeaseRecord& record, std::span<const TokenId> to
   anchor.record = nullptr;
   anchor.used_order = ++order;
   anchor.used_ns = clock.now_ns();
+  measure(anchor);
+  forget_segments_beside(anchor);
   ++counters.published;
   supersede(record, id);
   return true;

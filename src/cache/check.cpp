@@ -32,6 +32,7 @@ void PrefixCache::Impl::check_anchors(int64_t in_tree) const {
       WP_ASSERT(tree[anchor.node].anchor == id);
       WP_ASSERT(tree[anchor.node].end == anchor.position);  // C4: a state is good at one position only.
       WP_ASSERT(tree[anchor.node].page != kNoPage);
+      WP_ASSERT(!anchor.measured || anchor.segment == tree.segment(anchor.node));
     }
   }
   WP_ASSERT(published == in_tree);

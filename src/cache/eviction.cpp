@@ -48,15 +48,28 @@ bool PrefixCache::Impl::evictable(const Anchor& anchor) const {
   return anchor.state == Anchor::State::published && anchor.readers == 0;
 }
 
-double PrefixCache::Impl::value(const Anchor& anchor, int64_t now_ns) const {
-  NodeIndex above = tree[anchor.node].parent;
-  while (above != kNoNode && tree[above].anchor == kNoAnchor) above = tree[above].parent;
-  const double tokens = static_cast<double>(anchor.position - (above == kNoNode ? 0 : tree[above].end));
-  const double bytes = static_cast<double>(limits.anchor_bytes) +
-                       static_cast<double>(limits.page_bytes) * tree.pages_of_anchor_alone(anchor.node);
+const TokenTree::Segment& PrefixCache::Impl::measure(Anchor& anchor) const {
+  if (!anchor.measured) anchor.segment = tree.segment(anchor.node);
+  anchor.measured = true;
+  return anchor.segment;
+}
+
+// `anchor` comes or goes: what those whose segment it cuts or shares stand for has changed. Kept, since an eviction
+// asks every anchor, and a path is thousands of nodes long.
+void PrefixCache::Impl::forget_segments_beside(const Anchor& anchor) {
+  const AnchorId id = tree[anchor.node].anchor;
+  for (Anchor& other : anchors)
+    if (other.segment.top == anchor.segment.top || other.segment.above == id) other.measured = false;
+  if (anchor.segment.above != kNoAnchor) anchors[anchor.segment.above].measured = false;
+}
+
+double PrefixCache::Impl::value(Anchor& anchor, int64_t now_ns) const {
+  const TokenTree::Segment& alone = measure(anchor);
+  const double bytes = static_cast<double>(limits.anchor_bytes) + static_cast<double>(limits.page_bytes) * alone.pages;
   const double age_ns = static_cast<double>(std::max<int64_t>(0, now_ns - anchor.used_ns));
   const auto [expected, half_life_ns] = reuse(anchor.capture_class);
-  return expected * (anchor.probation ? kProbationFactor : 1) * std::exp2(-age_ns / half_life_ns) * tokens / bytes;
+  return expected * (anchor.probation ? kProbationFactor : 1) * std::exp2(-age_ns / half_life_ns) *
+         static_cast<double>(alone.tokens) / bytes;
 }
 
 template <class Allowed>
@@ -100,7 +113,7 @@ PrefixCache::Impl::Victim PrefixCache::Impl::victim_for_anchor(bool newcomer_on_
 
 PrefixCache::Impl::Victim PrefixCache::Impl::victim_for_pages() {
   const int64_t now_ns = clock.now_ns();
-  const auto gives_pages = [&](const Anchor& anchor) { return tree.pages_of_anchor_alone(anchor.node) > 0; };
+  const auto gives_pages = [&](const Anchor& anchor) { return tree.eviction_frees_pages(anchor.node); };
   const Victim found =
       victim(0, [&](const Anchor& anchor) { return anchor.held_until_ns <= now_ns && gives_pages(anchor); });
   // A hold is policy: a running sequence's promise goes before it.
@@ -109,8 +122,10 @@ PrefixCache::Impl::Victim PrefixCache::Impl::victim_for_pages() {
 
 void PrefixCache::Impl::evict(Victim victim) {
   const AnchorId id = victim.anchor;
-  const Anchor& anchor = anchors[id];
+  Anchor& anchor = anchors[id];
   WP_ASSERT(evictable(anchor));
+  measure(anchor);
+  forget_segments_beside(anchor);
   ++counters.evictions_by_class[static_cast<size_t>(anchor.capture_class)];
   ++counters.evictions_by_reason[static_cast<size_t>(victim.reason)];
   conversations.forget_tail(anchor.conversation, id);

@@ -116,8 +116,11 @@ void PrefixCache::Impl::end_lease(LeaseRecord& record) {
   pages_owed -= record.pages_promised - static_cast<int64_t>(record.pages.size());
   for (size_t i = 0; i < record.pages.size(); ++i)
     if (is_own(record, i)) tree.put_free_page(record.pages[i]);
+  const int32_t cached = tree.pages_cached();
   // From the end: a node goes before its parent is looked at.
   for (auto index = record.path.rbegin(); index != record.path.rend(); ++index) tree.unhold(*index);
+  if (tree.pages_cached() != cached)  // Pages above which no anchor was left.
+    for (Anchor& anchor : anchors) anchor.measured = false;
   record.pages.clear();
   record.path.clear();
   record.match = Match{};

@@ -56,6 +56,8 @@ struct Anchor {
   uint64_t used_order = 0;  // Of publication or the last restore.
   int64_t used_ns = 0;
   int64_t held_until_ns = 0;
+  bool measured = false;  // `segment` is what the tree would say.
+  TokenTree::Segment segment;
 };
 
 inline int64_t pages_for(int64_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
@@ -116,7 +118,9 @@ struct PrefixCache::Impl {
   };
   void free_anchor(AnchorId id);
   bool evictable(const Anchor& anchor) const;
-  double value(const Anchor& anchor, int64_t now_ns) const;
+  double value(Anchor& anchor, int64_t now_ns) const;
+  const TokenTree::Segment& measure(Anchor& anchor) const;
+  void forget_segments_beside(const Anchor& anchor);
   template <class Allowed>
   Victim victim(int32_t newcomers_on_probation, Allowed allowed);
   Victim victim_for_anchor(bool newcomer_on_probation);

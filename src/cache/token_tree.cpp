@@ -232,15 +232,22 @@ void TokenTree::forget_ghosts() {
   while (oldest_ghost_ != kNoNode) remove_ghost(oldest_ghost_);
 }
 
-int32_t TokenTree::pages_of_anchor_alone(NodeIndex index) const {
-  int32_t pages = 0;
-  // Support of one is the anchor itself at its node, and the one child below on the way up.
+TokenTree::Segment TokenTree::segment(NodeIndex index) const {
+  Segment segment;
+  bool alone = true;
   for (NodeIndex at = index; at != kNoNode; at = nodes_[at].parent) {
     const Node& node = nodes_[at];
-    if (node.support != 1 || node.holders > 0 || (at != index && node.anchor != kNoAnchor)) break;
-    ++pages;
+    if (at != index && node.anchor != kNoAnchor) {
+      segment.above = node.anchor;
+      break;
+    }
+    // Support of one is the anchor itself at its node, and the one child below on the way up.
+    alone &= node.support == 1;
+    segment.pages += alone;
+    segment.tokens += kPageTokens;
+    segment.top = at;
   }
-  return pages;
+  return segment;
 }
 
 void TokenTree::see_domain(uint64_t domain) {

@@ -65,8 +65,16 @@ class TokenTree {
   void detach_anchor(NodeIndex index, CaptureClass capture_class, int64_t now_ns);
   void see_ghost(NodeIndex index, int64_t now_ns);  // It is the most recently seen one now.
   void forget_ghosts();
-  // Pages of nobody but the anchor at `index`: what its eviction would free.
-  int32_t pages_of_anchor_alone(NodeIndex index) const;
+  // What the anchor at `index` alone stands for: tokens and pages down to the next anchor above it, or to the root.
+  struct Segment {
+    AnchorId above = kNoAnchor;
+    NodeIndex top = kNoNode;  // The node below that anchor: anchors with another top share nothing of the segment.
+    int64_t tokens = 0;
+    int32_t pages = 0;  // Of these, needed by no other anchor; held ones included.
+    bool operator==(const Segment&) const = default;
+  };
+  Segment segment(NodeIndex index) const;
+  bool eviction_frees_pages(NodeIndex index) const { return nodes_[index].support == 1 && nodes_[index].holders == 0; }
 
   bool domain_known(uint64_t domain) const { return roots_.contains(domain); }
   void see_domain(uint64_t domain);

@@ -52,6 +52,7 @@ struct PrefixCachePeer {
       anchor.node = parent;
       anchor.position -= kPageTokens;
       impl.tree.free_unneeded(node);
+      for (Anchor& other : impl.anchors) other.measured = false;
       return true;
     }
     return false;
@@ -74,6 +75,7 @@ struct PrefixCachePeer {
         if (!impl.evictable(a) || !impl.evictable(b) || a.position != b.position) continue;
         std::swap(impl.tree[a.node].anchor, impl.tree[b.node].anchor);
         std::swap(a.node, b.node);
+        for (Anchor& other : impl.anchors) other.measured = false;
         return true;
       }
     return false;
