@@ -65,11 +65,11 @@ void pool_blocks(const IndexKeys& p, const SegmentView& segment) {
 }
 
 double block_score(const SelectBlocks& p, const float* queries, const float* page, int64_t block) {
+  const float* key = page + p.pages.layout.index_at(block, 0);
   double score = 0;
   for (int64_t h = 0; h < p.HI; ++h) {
     double dot = 0;
-    for (int64_t d = 0; d < p.DI; ++d)
-      dot += static_cast<double>(queries[h * p.DI + d]) * page[p.pages.layout.index_at(block, d)];
+    for (int64_t d = 0; d < p.DI; ++d) dot += static_cast<double>(queries[h * p.DI + d]) * key[d * kPageBlocks];
     score += std::max(0.0, dot);
   }
   return score / std::sqrt(static_cast<double>(p.DI));
@@ -87,8 +87,9 @@ void attend_tokens(const Attention& p, const SegmentView& segment, int64_t head,
   for (int64_t position = begin; position < end; ++position) {
     const float* page = page_of(p.batch, p.pages, segment, position);
     const int64_t token = position % kPageTokens;
+    const float *k = page + layout.k_at(head, token, 0), *v = page + layout.v_at(head, token, 0);
     double score = 0;
-    for (int64_t d = 0; d < p.D; ++d) score += static_cast<double>(q[d]) * page[layout.k_at(head, token, d)];
+    for (int64_t d = 0; d < p.D; ++d) score += static_cast<double>(q[d]) * k[d * kBlockTokens];
     score *= p.scale;
     if (score > sums.maximum) {
       const double shrink = std::exp(sums.maximum - score);
@@ -98,7 +99,7 @@ void attend_tokens(const Attention& p, const SegmentView& segment, int64_t head,
     }
     const double weight = std::exp(score - sums.maximum);
     sums.weight += weight;
-    for (int64_t d = 0; d < p.D; ++d) sums.values[d] += weight * page[layout.v_at(head, token, d)];
+    for (int64_t d = 0; d < p.D; ++d) sums.values[d] += weight * v[d];
   }
 }
 

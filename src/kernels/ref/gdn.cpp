@@ -57,15 +57,20 @@ void gdn_token(const Gdn& p, int64_t t, int64_t head, float* S) {
   const double rate = softplus(static_cast<double>(p.a[t * p.HV + head]) + p.dt_bias[head]);
   const double decay = std::exp(-std::exp(static_cast<double>(p.A_log[head])) * rate);
 
-  double recalled[kHeadMax] = {}, o[kHeadMax] = {};
-  for (int64_t i = 0; i < DK; ++i)
-    for (int64_t j = 0; j < DV; ++j) recalled[j] += decay * S[i * DV + j] * (k[i] * k_scale);
-  for (int64_t i = 0; i < DK; ++i)
+  double recalled[kHeadMax] = {}, write[kHeadMax], o[kHeadMax] = {};
+  for (int64_t i = 0; i < DK; ++i) {
+    const double k_i = k[i] * k_scale * decay;
+    for (int64_t j = 0; j < DV; ++j) recalled[j] += S[i * DV + j] * k_i;
+  }
+  for (int64_t j = 0; j < DV; ++j) write[j] = beta * (v[j] - recalled[j]);
+  for (int64_t i = 0; i < DK; ++i) {
+    const double k_i = k[i] * k_scale, q_i = q[i] * q_scale;
     for (int64_t j = 0; j < DV; ++j) {
-      const double s = decay * S[i * DV + j] + k[i] * k_scale * (beta * (v[j] - recalled[j]));
+      const double s = decay * S[i * DV + j] + k_i * write[j];
       S[i * DV + j] = static_cast<float>(s);
-      o[j] += s * (q[i] * q_scale);
+      o[j] += s * q_i;
     }
+  }
   for (int64_t j = 0; j < DV; ++j) p.o[(t * p.HV + head) * DV + j] = static_cast<float>(o[j]);
 }
 

@@ -7,25 +7,24 @@
 namespace wp::kernels::ref {
 namespace {
 
-// One row of W, decoded piece by piece, meets all rows of x.
-constexpr int64_t kPiece = 512;
-
+// Output n of all rows.
 void matmul_column(const Matmul& p, int64_t n) {
-  double piece[kPiece];
-  constexpr int64_t kRows = 64;
-  for (int64_t t0 = 0; t0 < p.T; t0 += kRows) {
-    const int64_t rows = std::min(kRows, p.T - t0);
-    double sums[kRows] = {};
-    for (int64_t k0 = 0; k0 < p.W.K; k0 += kPiece) {
-      const int64_t count = std::min(kPiece, p.W.K - k0);
-      for (int64_t k = 0; k < count; ++k) piece[k] = element(p.W, n, k0 + k);
-      for (int64_t t = 0; t < rows; ++t) {
-        const int64_t row = p.rows ? p.rows[t0 + t] : t0 + t;
-        const float* x = p.x + row * p.x_stride + k0;
-        for (int64_t k = 0; k < count; ++k) sums[t] += piece[k] * x[k];
-      }
-    }
-    for (int64_t t = 0; t < rows; ++t) p.y[(t0 + t) * p.y_stride + n] = static_cast<float>(sums[t]);
+  const float* rows[kTileRows];
+  double sums[kTileRows];
+  for (int64_t t0 = 0; t0 < p.T; t0 += kTileRows) {
+    const int64_t count = std::min(kTileRows, p.T - t0);
+    for (int64_t t = 0; t < count; ++t) rows[t] = p.x + (p.rows ? p.rows[t0 + t] : t0 + t) * p.x_stride;
+    dots(p.W, n, rows, count, sums);
+    for (int64_t t = 0; t < count; ++t) p.y[(t0 + t) * p.y_stride + n] = static_cast<float>(sums[t]);
+  }
+}
+
+void copy_row(const Matrix& table, int64_t row, float* y) {
+  double piece[kTileK];
+  for (int64_t k = 0; k < table.K; k += kTileK) {
+    const int64_t count = std::min(kTileK, table.K - k);
+    decode_row(table, row, k, count, piece);
+    for (int64_t i = 0; i < count; ++i) y[k + i] = static_cast<float>(piece[i]);
   }
 }
 
@@ -41,7 +40,7 @@ void embed(Stream& stream, const Embed& p) {
     const int64_t token = p.tokens[t];
     WP_ASSERT(token >= 0 && token < p.table.N);
     float* y = p.y + t * p.S * M;
-    for (int64_t m = 0; m < M; ++m) y[m] = static_cast<float>(element(p.table, token, m));
+    copy_row(p.table, token, y);
     for (int64_t s = 1; s < p.S; ++s) std::copy_n(y, M, y + s * M);
   });
 }
@@ -52,8 +51,7 @@ void table_rows(Stream& stream, const TableRows& p) {
       const int64_t row = p.rows[t * p.heads + h];
       WP_ASSERT(row >= 0 && row < p.shards_count * p.shard_rows);
       const Matrix& shard = p.shards[row / p.shard_rows];
-      float* y = p.y + (t * p.heads + h) * p.width;
-      for (int64_t i = 0; i < p.width; ++i) y[i] = static_cast<float>(element(shard, row % p.shard_rows, i));
+      copy_row(shard, row % p.shard_rows, p.y + (t * p.heads + h) * p.width);
     }
   });
 }

@@ -38,10 +38,16 @@ void group(const Router& p) {
   p.offsets[p.E] = static_cast<int32_t>(p.T * p.A);
 }
 
-double dot(const Matrix& W, int64_t n, const float* x) {
-  double sum = 0;
-  for (int64_t k = 0; k < W.K; ++k) sum += element(W, n, k) * x[k];
-  return sum;
+// Calls body(rows, choices, count) for the choices of expert e, some at a time; rows are theirs of `x` of this width.
+template <class Body>
+void for_choices(const Experts& p, int64_t e, const float* x, int64_t width, int64_t choices_per_row,
+                 const Body& body) {
+  const float* rows[kTileRows];
+  for (int64_t begin = p.offsets[e]; begin < p.offsets[e + 1]; begin += kTileRows) {
+    const int64_t count = std::min<int64_t>(kTileRows, p.offsets[e + 1] - begin);
+    for (int64_t i = 0; i < count; ++i) rows[i] = x + p.order[begin + i] / choices_per_row * width;
+    body(rows, p.order + begin, count);
+  }
 }
 
 }  // namespace
@@ -52,14 +58,23 @@ void router(Stream& stream, const Router& p) {
 }
 
 void experts(Stream& stream, const Experts& p) {
-  stream.threads().run(p.T * p.A, [&](int64_t position, int) {
-    const int64_t choice = p.order[position];
-    const ExpertWeights& expert = p.matrices[p.experts[choice]];
-    const float* x = p.x + choice / p.A * p.M;
-    float* hidden = p.hidden + choice * 2 * p.F;
-    for (int64_t f = 0; f < p.F; ++f)
-      hidden[f] = static_cast<float>(silu(dot(expert.gate, f, x)) * dot(expert.up, f, x));
-    for (int64_t m = 0; m < p.M; ++m) p.outputs[choice * p.M + m] = static_cast<float>(dot(expert.down, m, hidden));
+  stream.threads().run(p.E * p.F, [&](int64_t unit, int) {
+    const int64_t e = unit / p.F, f = unit % p.F;
+    for_choices(p, e, p.x, p.M, p.A, [&](const float* const* rows, const int32_t* choices, int64_t count) {
+      double gate[kTileRows], up[kTileRows];
+      dots(p.matrices[e].gate, f, rows, count, gate);
+      dots(p.matrices[e].up, f, rows, count, up);
+      for (int64_t i = 0; i < count; ++i)
+        p.hidden[choices[i] * 2 * p.F + f] = static_cast<float>(silu(gate[i]) * up[i]);
+    });
+  });
+  stream.threads().run(p.E * p.M, [&](int64_t unit, int) {
+    const int64_t e = unit / p.M, m = unit % p.M;
+    for_choices(p, e, p.hidden, 2 * p.F, 1, [&](const float* const* rows, const int32_t* choices, int64_t count) {
+      double out[kTileRows];
+      dots(p.matrices[e].down, m, rows, count, out);
+      for (int64_t i = 0; i < count; ++i) p.outputs[choices[i] * p.M + m] = static_cast<float>(out[i]);
+    });
   });
   stream.threads().run(p.T, [&](int64_t t, int) {
     const double shared = sigmoid(p.shared_gate[t]);
