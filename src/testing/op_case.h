@@ -1,0 +1,78 @@
+// OpCase: inputs, outputs and a batch for one call of an operation, drawn from a seed, so that every backend gets the
+// same numbers; and the comparison of what backends return with ref. Test and bench programs only.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "core/matrix.h"
+#include "core/rng.h"
+#include "device/device.h"
+#include "kernels/segments.h"
+#include "ops/packing.h"
+
+namespace wp::testing {
+
+// Consecutive rows of one sequence, from `position`; what was before lies in its own record, in another, or nowhere.
+struct SegmentCase {
+  int32_t rows = 1, position = 0;
+  enum Source { zero, other, same } source = zero;
+  std::vector<int32_t> captures;  // Rows after which the state is taken.
+};
+
+class OpCase {
+ public:
+  OpCase(Stream& stream, Seed seed) : stream_(stream), rng_(seed) {}
+
+  Rng& rng() { return rng_; }
+  Stream& stream() { return stream_; }
+
+  // Normal numbers times `scale`; and memory whose every byte is 0xFF, so that what is not written shows.
+  Tensor filled(const Shape& shape, double scale = 1);
+  Tensor blank(const Shape& shape, DType dtype = DType::f32);
+  Tensor integers(const std::vector<int32_t>& values);
+
+  // A weight with random codes, in the checkpoint's order; and as the backend packs it.
+  Matrix rows_matrix(WeightFormat format, int64_t N, int64_t K);
+  Matrix packed(const Matrix& rows);
+  Matrix matrix(WeightFormat format, int64_t N, int64_t K) { return packed(rows_matrix(format, N, K)); }
+
+  // Builds states (random numbers), pages (random numbers) and the view. One batch for a case.
+  const kernels::BatchView& batch(const std::vector<SegmentCase>& segments, int64_t state_bytes, int64_t page_bytes);
+  std::byte* state_out(size_t segment) const { return records_[segment].data(); }
+  std::byte* capture(size_t index) const { return captures_[index].data(); }
+  Tensor pages() const;  // All of them, [floats].
+  kernels::Workspace workspace(int64_t context_max);
+
+  // What the case is about: appended to `results`.
+  void give(const Tensor& tensor);
+  void give_states(int64_t state_bytes);  // state_out of every segment, then every capture; as floats.
+  const std::vector<float>& results() const { return results_; }
+
+ private:
+  Buffer buffer(int64_t size_bytes);
+
+  Stream& stream_;
+  Rng rng_;
+  std::vector<Buffer> buffers_;
+  std::vector<std::unique_ptr<ops::WeightArena>> arenas_;
+  std::vector<Buffer> records_, before_, captures_;
+  Buffer pages_;
+  std::vector<std::vector<int32_t>> page_ids_;
+  std::vector<std::vector<kernels::CaptureView>> capture_views_;
+  std::vector<kernels::SegmentView> segments_;
+  std::vector<int32_t> row_segment_, row_position_;
+  kernels::BatchView view_;
+  std::vector<float> results_;
+};
+
+// Runs the case on ref and on every other backend of this program; each result may differ from ref's by
+// `tolerance` * (1 + the largest value). Returns ref's results.
+std::vector<float> compare_backends(Seed seed, double tolerance, const std::function<void(OpCase&)>& run);
+
+// The segments that op tests share: long and short ones, at the sequence's begin and inside blocks, windows and pages.
+std::vector<SegmentCase> awkward_segments();
+std::vector<WeightFormat> all_formats();
+
+}  // namespace wp::testing
