@@ -106,8 +106,8 @@ HWY_INLINE void copy_rows(const Rows& x, int64_t rows, int64_t k_begin, int64_t 
 }
 
 // y[r, n - 16 * panel_begin] = sum over k of x[r, k] W[n, k] for outputs n of the panels; rows <= kBlockRows.
-HWY_NOINLINE void multiply_many(const Rows& x, int64_t rows, const Matrix& W, int64_t panel_begin, int64_t panel_end,
-                                const RowsOut& y, GemmScratch& scratch) {
+inline HWY_NOINLINE void multiply_many(const Rows& x, int64_t rows, const Matrix& W, int64_t panel_begin,
+                                       int64_t panel_end, const RowsOut& y, GemmScratch& scratch) {
   for (int64_t k = 0; k < W.K; k += kBlockK) {
     const int64_t count = std::min(kBlockK, W.K - k);
     copy_rows(x, rows, k, count, scratch.x);
