@@ -55,7 +55,7 @@ bool has_duplicates(const simdjson::dom::element& element) {
 }  // namespace
 
 int64_t find_invalid_utf8(std::string_view text) {
-  if (simdjson::validate_utf8(text.data(), text.size())) return -1;
+  if (text.empty() || simdjson::validate_utf8(text.data(), text.size())) return -1;
   size_t i = 0;
   while (i < text.size()) {
     const auto byte = static_cast<unsigned char>(text[i]);
@@ -70,6 +70,8 @@ Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
   if (static_cast<int64_t>(text.size()) > limits.size_bytes_max)
     return Error{ErrorCode::bad_request,
                  cat("JSON: expected at most ", limits.size_bytes_max, " bytes, found ", text.size())};
+  // An empty view may hold a null pointer, which simdjson hands to memcpy.
+  if (text.empty()) return Error{ErrorCode::bad_request, "JSON: expected a value, found an empty text"};
   const int64_t bad = find_invalid_utf8(text);
   if (bad >= 0) return Error{ErrorCode::bad_request, cat("body is not UTF-8 at byte ", bad)};
   simdjson::dom::parser parser;
