@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/tensor.h"
 #include "core/threads.h"
+#include "device/recorder.h"
 
 namespace wp {
 
@@ -51,8 +52,13 @@ class Stream {
   ThreadPool& threads() const { return device_->threads(); }
   void synchronize() {}
 
+  // Launches are written down there; null ends it. Not owned.
+  void record(Recorder* recorder) { recorder_ = recorder; }
+  Recorder* recorder() const { return recorder_; }
+
  private:
   Device* device_;
+  Recorder* recorder_ = nullptr;
 };
 
 // One allocation on one device. Move-only, never grows.

@@ -16,10 +16,12 @@ struct KernelTable {
   Kernel cpu = nullptr;
 
   Kernel of(DeviceKind kind) const { return kind == DeviceKind::ref ? ref : kind == DeviceKind::cpu ? cpu : nullptr; }
-  Kernel pick(const Stream& stream) const {
-    const Kernel found = of(stream.kind());
-    WP_ASSERT(found);  // Loading checked it: ops::check_backend.
-    return found;
+  // Runs the kernel of the stream's backend. That there is one was checked on loading (ops::check_backend).
+  void run(Stream& stream, const Args& args) const {
+    const Kernel kernel = of(stream.kind());
+    WP_ASSERT(kernel);
+    if (Recorder* recorder = stream.recorder()) return recorder->time(name, [&] { kernel(stream, args); });
+    kernel(stream, args);
   }
 };
 

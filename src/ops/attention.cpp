@@ -20,19 +20,19 @@ void attention_inputs(Stream& stream, const kernels::BatchView& batch, const ker
   WP_ASSERT(pages.layout.HK == heads.HK && pages.layout.D == heads.D);
   WP_ASSERT(rope.rotary % 2 == 0 && rope.rotary <= heads.D);
   if (T == 0) return;
-  attention_inputs_kernels.pick(stream)(stream, {.batch = batch,
-                                                 .pages = pages,
-                                                 .rope = rope,
-                                                 .HQ = heads.HQ,
-                                                 .HK = heads.HK,
-                                                 .D = heads.D,
-                                                 .q_gate = q_gate.f32(),
-                                                 .k = k.f32(),
-                                                 .v = v.f32(),
-                                                 .q_norm = q_norm.f32(),
-                                                 .k_norm = k_norm.f32(),
-                                                 .epsilon = epsilon,
-                                                 .q = q.f32()});
+  attention_inputs_kernels.run(stream, {.batch = batch,
+                                        .pages = pages,
+                                        .rope = rope,
+                                        .HQ = heads.HQ,
+                                        .HK = heads.HK,
+                                        .D = heads.D,
+                                        .q_gate = q_gate.f32(),
+                                        .k = k.f32(),
+                                        .v = v.f32(),
+                                        .q_norm = q_norm.f32(),
+                                        .k_norm = k_norm.f32(),
+                                        .epsilon = epsilon,
+                                        .q = q.f32()});
 }
 
 void index_keys(Stream& stream, const kernels::BatchView& batch, const kernels::LayerPages& pages,
@@ -46,17 +46,17 @@ void index_keys(Stream& stream, const kernels::BatchView& batch, const kernels::
   WP_ASSERT(row % DI == 0 && z.dense() && queries.dense() && pages.layout.DI == DI && state_offset % 64 == 0);
   WP_ASSERT(rope.rotary % 2 == 0 && rope.rotary <= DI);
   if (batch.rows == 0) return;
-  index_keys_kernels.pick(stream)(stream, {.batch = batch,
-                                           .pages = pages,
-                                           .rope = rope,
-                                           .HI = row / DI,
-                                           .DI = DI,
-                                           .z = z.f32(),
-                                           .q_norm = q_norm.f32(),
-                                           .k_norm = k_norm.f32(),
-                                           .epsilon = epsilon,
-                                           .state_offset = state_offset,
-                                           .queries = queries.f32()});
+  index_keys_kernels.run(stream, {.batch = batch,
+                                  .pages = pages,
+                                  .rope = rope,
+                                  .HI = row / DI,
+                                  .DI = DI,
+                                  .z = z.f32(),
+                                  .q_norm = q_norm.f32(),
+                                  .k_norm = k_norm.f32(),
+                                  .epsilon = epsilon,
+                                  .state_offset = state_offset,
+                                  .queries = queries.f32()});
 }
 
 void select_blocks(Stream& stream, const kernels::BatchView& batch, const kernels::LayerPages& pages,
@@ -67,14 +67,14 @@ void select_blocks(Stream& stream, const kernels::BatchView& batch, const kernel
   const int64_t DI = pages.layout.DI;
   WP_ASSERT(DI > 0 && row % DI == 0 && budget > 0 && queries.dense() && selected.dense());
   if (batch.rows == 0) return;
-  select_blocks_kernels.pick(stream)(stream, {.batch = batch,
-                                              .pages = pages,
-                                              .HI = row / DI,
-                                              .DI = DI,
-                                              .budget = budget,
-                                              .queries = queries.f32(),
-                                              .selected = selected.i32(),
-                                              .workspace = workspace});
+  select_blocks_kernels.run(stream, {.batch = batch,
+                                     .pages = pages,
+                                     .HI = row / DI,
+                                     .DI = DI,
+                                     .budget = budget,
+                                     .queries = queries.f32(),
+                                     .selected = selected.i32(),
+                                     .workspace = workspace});
 }
 
 void attention(Stream& stream, const kernels::BatchView& batch, const kernels::LayerPages& pages,
@@ -89,18 +89,18 @@ void attention(Stream& stream, const kernels::BatchView& batch, const kernels::L
   WP_ASSERT(heads.HQ % heads.HK == 0 && pages.layout.HK == heads.HK && pages.layout.D == heads.D);
   WP_ASSERT(q.dense() && q_gate.dense() && o.dense() && (!selected || selected.dense()));
   if (T == 0) return;
-  attention_kernels.pick(stream)(stream, {.batch = batch,
-                                          .pages = pages,
-                                          .HQ = heads.HQ,
-                                          .HK = heads.HK,
-                                          .D = heads.D,
-                                          .budget = selected ? static_cast<int64_t>(budget) : 0,
-                                          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(heads.D))),
-                                          .q = q.f32(),
-                                          .q_gate = q_gate.f32(),
-                                          .selected = selected ? selected.i32() : nullptr,
-                                          .o = o.f32(),
-                                          .workspace = workspace});
+  attention_kernels.run(stream, {.batch = batch,
+                                 .pages = pages,
+                                 .HQ = heads.HQ,
+                                 .HK = heads.HK,
+                                 .D = heads.D,
+                                 .budget = selected ? static_cast<int64_t>(budget) : 0,
+                                 .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(heads.D))),
+                                 .q = q.f32(),
+                                 .q_gate = q_gate.f32(),
+                                 .selected = selected ? selected.i32() : nullptr,
+                                 .o = o.f32(),
+                                 .workspace = workspace});
 }
 
 void fill_rope(const Tensor& cosine, const Tensor& sine, double theta) {

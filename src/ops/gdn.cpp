@@ -12,14 +12,14 @@ void conv_silu(Stream& stream, const kernels::BatchView& batch, const Tensor& u,
   expect("conv_silu weight", weight, DType::f32, {taps, C});
   WP_ASSERT(u.dense() && y.dense() && u.data != y.data && dilation > 0 && state_offset % 64 == 0);
   if (batch.rows == 0) return;
-  conv_silu_kernels.pick(stream)(stream, {.batch = batch,
-                                          .C = C,
-                                          .taps = taps,
-                                          .dilation = dilation,
-                                          .u = u.f32(),
-                                          .weight = weight.f32(),
-                                          .state_offset = state_offset,
-                                          .y = y.f32()});
+  conv_silu_kernels.run(stream, {.batch = batch,
+                                 .C = C,
+                                 .taps = taps,
+                                 .dilation = dilation,
+                                 .u = u.f32(),
+                                 .weight = weight.f32(),
+                                 .state_offset = state_offset,
+                                 .y = y.f32()});
 }
 
 void gdn(Stream& stream, const kernels::BatchView& batch, const GdnHeads& heads, const Tensor& qkv, const Tensor& a,
@@ -35,19 +35,19 @@ void gdn(Stream& stream, const kernels::BatchView& batch, const GdnHeads& heads,
   WP_ASSERT(heads.HV % heads.HK == 0 && state_offset % 64 == 0);
   WP_ASSERT(qkv.dense() && a.dense() && b.dense() && o.dense());
   if (T == 0) return;
-  gdn_kernels.pick(stream)(stream, {.batch = batch,
-                                    .HK = heads.HK,
-                                    .HV = heads.HV,
-                                    .DK = heads.DK,
-                                    .DV = heads.DV,
-                                    .qkv = qkv.f32(),
-                                    .a = a.f32(),
-                                    .b = b.f32(),
-                                    .A_log = A_log.f32(),
-                                    .dt_bias = dt_bias.f32(),
-                                    .state_offset = state_offset,
-                                    .o = o.f32(),
-                                    .workspace = workspace});
+  gdn_kernels.run(stream, {.batch = batch,
+                           .HK = heads.HK,
+                           .HV = heads.HV,
+                           .DK = heads.DK,
+                           .DV = heads.DV,
+                           .qkv = qkv.f32(),
+                           .a = a.f32(),
+                           .b = b.f32(),
+                           .A_log = A_log.f32(),
+                           .dt_bias = dt_bias.f32(),
+                           .state_offset = state_offset,
+                           .o = o.f32(),
+                           .workspace = workspace});
 }
 
 void gated_norm(Stream& stream, const Tensor& o, const Tensor& z, const Tensor& weight, float epsilon,
@@ -59,15 +59,15 @@ void gated_norm(Stream& stream, const Tensor& o, const Tensor& z, const Tensor& 
   expect("gated_norm weight", weight, DType::f32, {DV});
   WP_ASSERT(row % DV == 0 && o.dense() && z.dense() && y.dense());
   if (T == 0) return;
-  gated_norm_kernels.pick(stream)(stream, {.T = T,
-                                           .HV = row / DV,
-                                           .DV = DV,
-                                           .o = o.f32(),
-                                           .z = z.f32(),
-                                           .weight = weight.f32(),
-                                           .epsilon = epsilon,
-                                           .gate = gate,
-                                           .y = y.f32()});
+  gated_norm_kernels.run(stream, {.T = T,
+                                  .HV = row / DV,
+                                  .DV = DV,
+                                  .o = o.f32(),
+                                  .z = z.f32(),
+                                  .weight = weight.f32(),
+                                  .epsilon = epsilon,
+                                  .gate = gate,
+                                  .y = y.f32()});
 }
 
 }  // namespace wp::ops

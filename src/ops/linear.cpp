@@ -12,13 +12,13 @@ void matmul(Stream& stream, const Tensor& x, const Matrix& W, const Tensor& y, c
   if (rows) expect("matmul rows", rows, DType::i32, {T});
   WP_ASSERT(rows || rows_of_x == T);
   if (T == 0) return;
-  matmul_kernels.pick(stream)(stream, {.T = T,
-                                       .W = W,
-                                       .x = x.f32(),
-                                       .x_stride = x.row_stride,
-                                       .rows = rows ? rows.i32() : nullptr,
-                                       .y = y.f32(),
-                                       .y_stride = y.row_stride});
+  matmul_kernels.run(stream, {.T = T,
+                              .W = W,
+                              .x = x.f32(),
+                              .x_stride = x.row_stride,
+                              .rows = rows ? rows.i32() : nullptr,
+                              .y = y.f32(),
+                              .y_stride = y.row_stride});
 }
 
 void embed(Stream& stream, const Matrix& table, const Tensor& tokens, const Tensor& y) {
@@ -27,8 +27,7 @@ void embed(Stream& stream, const Matrix& table, const Tensor& tokens, const Tens
   expect("embed y", y, DType::f32, {T, width});
   WP_ASSERT(table.layout == WeightLayout::rows && y.dense() && width % table.K == 0);
   if (T == 0) return;
-  embed_kernels.pick(stream)(stream,
-                             {.T = T, .S = width / table.K, .table = table, .tokens = tokens.i32(), .y = y.f32()});
+  embed_kernels.run(stream, {.T = T, .S = width / table.K, .table = table, .tokens = tokens.i32(), .y = y.f32()});
 }
 
 void table_rows(Stream& stream, std::span<const Matrix> shards, int64_t shard_rows, const Tensor& rows,
@@ -40,14 +39,14 @@ void table_rows(Stream& stream, std::span<const Matrix> shards, int64_t shard_ro
   for (const Matrix& shard : shards)
     WP_ASSERT(shard.layout == WeightLayout::rows && shard.N == shard_rows && shard.K * heads == width);
   if (T == 0) return;
-  table_rows_kernels.pick(stream)(stream, {.T = T,
-                                           .heads = heads,
-                                           .width = width / heads,
-                                           .shards = shards.data(),
-                                           .shards_count = static_cast<int64_t>(shards.size()),
-                                           .shard_rows = shard_rows,
-                                           .rows = rows.i64(),
-                                           .y = y.f32()});
+  table_rows_kernels.run(stream, {.T = T,
+                                  .heads = heads,
+                                  .width = width / heads,
+                                  .shards = shards.data(),
+                                  .shards_count = static_cast<int64_t>(shards.size()),
+                                  .shard_rows = shard_rows,
+                                  .rows = rows.i64(),
+                                  .y = y.f32()});
 }
 
 void gather_rows(Stream& stream, const Tensor& x, const Tensor& rows, const Tensor& y) {
@@ -57,7 +56,7 @@ void gather_rows(Stream& stream, const Tensor& x, const Tensor& rows, const Tens
   expect("gather_rows y", y, DType::f32, {R, width});
   WP_ASSERT(x.dense() && y.dense());
   if (R == 0) return;
-  gather_rows_kernels.pick(stream)(stream, {.R = R, .width = width, .rows = rows.i32(), .x = x.f32(), .y = y.f32()});
+  gather_rows_kernels.run(stream, {.R = R, .width = width, .rows = rows.i32(), .x = x.f32(), .y = y.f32()});
 }
 
 void gather_columns(Stream& stream, const Tensor& x, const Tensor& columns, const Tensor& y) {
@@ -67,7 +66,7 @@ void gather_columns(Stream& stream, const Tensor& x, const Tensor& columns, cons
   expect("gather_columns y", y, DType::f32, {T, N});
   WP_ASSERT(y.dense());
   if (T == 0) return;
-  gather_columns_kernels.pick(stream)(
+  gather_columns_kernels.run(
       stream, {.T = T, .N = N, .columns = columns.i32(), .x = x.f32(), .x_stride = x.row_stride, .y = y.f32()});
 }
 

@@ -13,15 +13,15 @@ void router(Stream& stream, const Tensor& logits, bool normalise, const Routing&
   expect("router order", routing.order, DType::i32, {T * A});
   WP_ASSERT(A >= 1 && A <= E && logits.dense() && routing.experts.dense() && routing.weights.dense());
   if (T == 0) return;
-  router_kernels.pick(stream)(stream, {.T = T,
-                                       .E = E,
-                                       .A = A,
-                                       .logits = logits.f32(),
-                                       .normalise = normalise,
-                                       .experts = routing.experts.i32(),
-                                       .weights = routing.weights.f32(),
-                                       .offsets = routing.offsets.i32(),
-                                       .order = routing.order.i32()});
+  router_kernels.run(stream, {.T = T,
+                              .E = E,
+                              .A = A,
+                              .logits = logits.f32(),
+                              .normalise = normalise,
+                              .experts = routing.experts.i32(),
+                              .weights = routing.weights.f32(),
+                              .offsets = routing.offsets.i32(),
+                              .order = routing.order.i32()});
 }
 
 void experts(Stream& stream, std::span<const kernels::ExpertWeights> matrices, const Tensor& x, const Routing& routing,
@@ -41,23 +41,23 @@ void experts(Stream& stream, std::span<const kernels::ExpertWeights> matrices, c
   WP_ASSERT(x.dense() && shared.dense() && y.dense());
   WP_DASSERT(matrices[0].gate.K == M && matrices[0].down.N == M && matrices[0].down.K == F);
   if (T == 0) return;
-  experts_kernels.pick(stream)(stream, {.T = T,
-                                        .M = M,
-                                        .F = F,
-                                        .E = E,
-                                        .A = A,
-                                        .x = x.f32(),
-                                        .experts = routing.experts.i32(),
-                                        .weights = routing.weights.f32(),
-                                        .offsets = routing.offsets.i32(),
-                                        .order = routing.order.i32(),
-                                        .matrices = matrices.data(),
-                                        .shared = shared.f32(),
-                                        .shared_gate = shared_gate.f32(),
-                                        .y = y.f32(),
-                                        .hidden = scratch.hidden.f32(),
-                                        .outputs = scratch.outputs.f32(),
-                                        .workspace = scratch.workspace});
+  experts_kernels.run(stream, {.T = T,
+                               .M = M,
+                               .F = F,
+                               .E = E,
+                               .A = A,
+                               .x = x.f32(),
+                               .experts = routing.experts.i32(),
+                               .weights = routing.weights.f32(),
+                               .offsets = routing.offsets.i32(),
+                               .order = routing.order.i32(),
+                               .matrices = matrices.data(),
+                               .shared = shared.f32(),
+                               .shared_gate = shared_gate.f32(),
+                               .y = y.f32(),
+                               .hidden = scratch.hidden.f32(),
+                               .outputs = scratch.outputs.f32(),
+                               .workspace = scratch.workspace});
 }
 
 }  // namespace wp::ops

@@ -13,15 +13,15 @@ void rms_norm(Stream& stream, const Norm& norm, int64_t groups, const Tensor& x,
   const int64_t width = row / groups;
   WP_ASSERT(weight == width || weight == row);
   if (T == 0) return;
-  rms_norm_kernels.pick(stream)(stream, {.T = T,
-                                         .groups = groups,
-                                         .width = width,
-                                         .x = x.f32(),
-                                         .weight = norm.weight.f32(),
-                                         .weight_per_group = weight == row,
-                                         .weight_offset = norm.offset,
-                                         .epsilon = norm.epsilon,
-                                         .y = y.f32()});
+  rms_norm_kernels.run(stream, {.T = T,
+                                .groups = groups,
+                                .width = width,
+                                .x = x.f32(),
+                                .weight = norm.weight.f32(),
+                                .weight_per_group = weight == row,
+                                .weight_offset = norm.offset,
+                                .epsilon = norm.epsilon,
+                                .y = y.f32()});
 }
 
 void gated_residual(Stream& stream, const GatedResidual& mixer, const Tensor& H, const Tensor& x, const Tensor& weights,
@@ -42,22 +42,22 @@ void gated_residual(Stream& stream, const GatedResidual& mixer, const Tensor& H,
   expect("gated_residual low", scratch.low, DType::f32, {T, R + S});
   expect("gated_residual gates", scratch.gates, DType::f32, {T, W});
   if (T == 0) return;
-  gated_residual_kernels.pick(stream)(stream, {.T = T,
-                                               .S = S,
-                                               .M = M,
-                                               .R = R,
-                                               .H = H.f32(),
-                                               .norm = mixer.norm.f32(),
-                                               .epsilon = mixer.epsilon,
-                                               .down = mixer.down,
-                                               .up = mixer.up,
-                                               .inject = mixer.inject,
-                                               .x = x.f32(),
-                                               .weights = weights ? weights.f32() : nullptr,
-                                               .normed = scratch.normed.f32(),
-                                               .low = scratch.low.f32(),
-                                               .gates = scratch.gates.f32(),
-                                               .workspace = scratch.workspace});
+  gated_residual_kernels.run(stream, {.T = T,
+                                      .S = S,
+                                      .M = M,
+                                      .R = R,
+                                      .H = H.f32(),
+                                      .norm = mixer.norm.f32(),
+                                      .epsilon = mixer.epsilon,
+                                      .down = mixer.down,
+                                      .up = mixer.up,
+                                      .inject = mixer.inject,
+                                      .x = x.f32(),
+                                      .weights = weights ? weights.f32() : nullptr,
+                                      .normed = scratch.normed.f32(),
+                                      .low = scratch.low.f32(),
+                                      .gates = scratch.gates.f32(),
+                                      .workspace = scratch.workspace});
 }
 
 void inject(Stream& stream, const Tensor& H, const Tensor& y, const Tensor& weights) {
@@ -67,7 +67,7 @@ void inject(Stream& stream, const Tensor& H, const Tensor& y, const Tensor& weig
   expect("inject H", H, DType::f32, {T, S * M});
   WP_ASSERT(H.dense() && y.dense() && weights.dense());
   if (T == 0) return;
-  inject_kernels.pick(stream)(stream, {.T = T, .S = S, .M = M, .H = H.f32(), .y = y.f32(), .weights = weights.f32()});
+  inject_kernels.run(stream, {.T = T, .S = S, .M = M, .H = H.f32(), .y = y.f32(), .weights = weights.f32()});
 }
 
 void add(Stream& stream, const Tensor& x, const Tensor& a, const Tensor& b) {
@@ -77,7 +77,7 @@ void add(Stream& stream, const Tensor& x, const Tensor& a, const Tensor& b) {
   if (b) expect("add b", b, DType::f32, {T, M});
   WP_ASSERT(x.dense() && a.dense() && (!b || b.dense()));
   if (T == 0) return;
-  add_kernels.pick(stream)(stream, {.count = T * M, .x = x.f32(), .a = a.f32(), .b = b ? b.f32() : nullptr});
+  add_kernels.run(stream, {.count = T * M, .x = x.f32(), .a = a.f32(), .b = b ? b.f32() : nullptr});
 }
 
 void silu_mul(Stream& stream, const Tensor& gate, const Tensor& up) {
@@ -86,7 +86,7 @@ void silu_mul(Stream& stream, const Tensor& gate, const Tensor& up) {
   expect("silu_mul up", up, DType::f32, {T, F});
   WP_ASSERT(gate.dense() && up.dense());
   if (T == 0) return;
-  silu_mul_kernels.pick(stream)(stream, {.count = T * F, .gate = gate.f32(), .up = up.f32()});
+  silu_mul_kernels.run(stream, {.count = T * F, .gate = gate.f32(), .up = up.f32()});
 }
 
 }  // namespace wp::ops

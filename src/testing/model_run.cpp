@@ -31,7 +31,7 @@ RunningSequence ModelRun::start(int32_t index) {
   return sequence;
 }
 
-std::vector<float> ModelRun::pass(Phase phase, const std::vector<Part>& parts) {
+std::vector<float> ModelRun::pass(Phase phase, const std::vector<Part>& parts, int64_t last_rows) {
   std::vector<TokenId> tokens;
   std::vector<Segment> segments;
   std::vector<int32_t> rows;
@@ -56,6 +56,7 @@ std::vector<float> ModelRun::pass(Phase phase, const std::vector<Part>& parts) {
     }
     sequence.position += static_cast<int64_t>(part.tokens.size());
   }
+  if (last_rows >= 0 && last_rows < static_cast<int64_t>(rows.size())) rows.erase(rows.begin(), rows.end() - last_rows);
   std::vector<float> logits(rows.size() * static_cast<size_t>(info().vocabulary));
   model_->forward(
       *stream_, {.phase = phase, .tokens = tokens, .segments = segments, .logit_rows = rows}, pools_, *scratch_,

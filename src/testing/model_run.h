@@ -41,8 +41,8 @@ class ModelRun {
     std::vector<TokenId> tokens;
     std::vector<Capture> captures = {};
   };
-  // One pass over the parts; logits [rows, V] of all their rows. Advances the sequences.
-  std::vector<float> pass(Phase phase, const std::vector<Part>& parts);
+  // One pass over the parts; logits [rows, V] of all their rows, or of the last `last_rows`. Advances the sequences.
+  std::vector<float> pass(Phase phase, const std::vector<Part>& parts, int64_t last_rows = -1);
 
   // All rows' logits of one sequence in prefill pieces of these lengths (the rest in one piece, at most rows_max each).
   std::vector<float> prefill(RunningSequence& sequence, const std::vector<TokenId>& tokens,
