@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes testdata/text/tokenizer_golden.jsonl and tokenizer_small.json: what PyPI's `tokenizers` gives for fixed texts.
+"""Makes testdata/text/tokenizer_golden.jsonl and tokenizer_small.json: what PyPI's `tokenizers` gives for fixed texts;
+and utf8_golden.jsonl: what Python makes of bytes that are not UTF-8 (errors="replace").
 
 Usage: pip install tokenizers; python3 tools/make_tokenizer_golden.py   (from the root of the source tree)
 
@@ -14,6 +15,7 @@ import tokenizers
 MINI = "models/flash-next-mini/tokenizer.json"
 SMALL = "testdata/text/tokenizer_small.json"
 OUT = "testdata/text/tokenizer_golden.jsonl"
+UTF8_OUT = "testdata/text/utf8_golden.jsonl"
 QWEN38 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+"
           r"|\s+(?!\S)|\s+")
 
@@ -99,8 +101,22 @@ def texts(added):
     return whole
 
 
+def make_utf8():
+    rng = random.Random(4)
+    pieces = [b"a", "\u00e9".encode(), "\u20ac".encode(), "\U0001f600".encode(), b"\xe2\x82", b"\xc0\x80", b"\xed\xa0\x80",
+              b"\xf5\x80", b"\xf0\x9f", b"\xf0\x9f\x98", b"\xf4\x90\x80\x80", b"\xe0\x80", b"\xf0\x80\x80", b"\x80", b"\xff", b"\xc3",
+              b"\xef\xbf\xbd", b"\xed\x9f\xbf", b"\xee\x80\x80", b"\xf4\x8f\xbf\xbf", b"\xf8\x88\x80\x80\x80"]
+    cases = [bytes([a, b]) for a in range(0x7E, 0x100, 3) for b in (0x41, 0x80, 0x9F, 0xA0, 0xBF, 0xC3)]
+    cases += [b"".join(rng.choice(pieces) for _ in range(rng.randrange(1, 8))) for _ in range(250)]
+    with open(UTF8_OUT, "w", encoding="utf-8") as out:
+        for case in cases:
+            line = {"hex": case.hex(), "text": case.decode("utf-8", errors="replace")}
+            out.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+
 def main():
     make_small()
+    make_utf8()
     with open(OUT, "w", encoding="utf-8") as out:
         for name, path in (("mini", MINI), ("small", SMALL)):
             added = [entry["content"] for entry in json.load(open(path))["added_tokens"]]

@@ -11,7 +11,8 @@ namespace wp {
 
 class Detokenizer {
  public:
-  // `stops`: stop strings; may span tokens. `skip_special`: special tokens give no text.
+  // `stops`: stop strings; may span tokens. The one that is complete first wins, of two that end together the longer.
+  // `skip_special`: special tokens give no text.
   Detokenizer(const Tokenizer& tokenizer, std::vector<std::string> stops, bool skip_special = true);
 
   // The text that is certain after this token: whole characters, nothing of a possible stop string. Invalid bytes
@@ -27,16 +28,26 @@ class Detokenizer {
   void ignore_stops(bool ignore) { ignore_stops_ = ignore; }
 
  private:
+  // Finds one stop string in a text that comes byte by byte.
+  struct StopMatcher {
+    explicit StopMatcher(std::string text);
+    bool advance(char byte);  // True when the stop is complete.
+
+    std::string stop;
+    std::vector<size_t> borders;
+    size_t matched = 0;  // Bytes of the stop that end the text so far.
+  };
+
   std::string take(bool at_end);
 
   const Tokenizer* tokenizer_;
-  std::vector<std::string> stops_;
+  std::vector<StopMatcher> matchers_;
   bool skip_special_;
   bool ignore_stops_ = false;
   bool stopped_ = false;
   std::string stop_;
   std::string pending_bytes_;  // Bytes of an incomplete character.
-  std::string held_;           // Whole characters that may begin a stop string.
+  std::string held_;           // The characters that may begin a stop string: the shortest tail that can.
 };
 
 }  // namespace wp
