@@ -79,6 +79,24 @@ std::vector<float> ModelRun::prefill(RunningSequence& sequence, const std::vecto
   return all;
 }
 
+std::vector<float> ModelRun::prefill_rows(RunningSequence& sequence, const std::vector<TokenId>& tokens,
+                                          const std::vector<int64_t>& rows) {
+  std::vector<float> found;
+  size_t next = 0;
+  const auto count = static_cast<int64_t>(tokens.size()), V = info().vocabulary;
+  for (int64_t begin = 0; begin < count; begin += sizes_.rows_max) {
+    const int64_t end = std::min(count, begin + sizes_.rows_max);
+    const int64_t first = next < rows.size() ? rows[next] : end;
+    const auto logits = pass(Phase::prefill, {{&sequence, {tokens.begin() + begin, tokens.begin() + end}}},
+                             std::max<int64_t>(0, end - first));
+    for (; next < rows.size() && rows[next] < end; ++next) {
+      const auto row = logits.begin() + (rows[next] - std::max(begin, first)) * V;
+      found.insert(found.end(), row, row + V);
+    }
+  }
+  return found;
+}
+
 std::vector<TokenId> ModelRun::greedy(RunningSequence& sequence, const std::vector<float>& last_logits, int64_t count) {
   const int64_t V = info().vocabulary;
   std::vector<TokenId> tokens{argmax(last_logits.data() + last_logits.size() - V, V)};

@@ -47,6 +47,9 @@ class ModelRun {
   // All rows' logits of one sequence in prefill pieces of these lengths (the rest in one piece, at most rows_max each).
   std::vector<float> prefill(RunningSequence& sequence, const std::vector<TokenId>& tokens,
                              const std::vector<int64_t>& pieces = {});
+  // The logits of these rows only, ascending; the last row is among them.
+  std::vector<float> prefill_rows(RunningSequence& sequence, const std::vector<TokenId>& tokens,
+                                  const std::vector<int64_t>& rows);
   // Greedy continuation by decode steps, from the logits of the last row read.
   std::vector<TokenId> greedy(RunningSequence& sequence, const std::vector<float>& last_logits, int64_t count);
 
