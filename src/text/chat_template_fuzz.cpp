@@ -8,7 +8,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const wp::Json kVariables = wp::parse_json(R"({
     "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "h\u00e9"}]},
-                 {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {"a": [1, 2.5]}}}]},
+                 {"role": "assistant", "content": null,
+                  "tool_calls": [{"function": {"name": "f", "arguments": {"a": [1, 2.5]}}}]},
                  {"role": "tool", "content": "r"}],
     "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
     "add_generation_prompt": true, "n": 7, "x": 0.5, "none": null, "list": [3, 1, 2], "text": "a \u20ac\n"})")
