@@ -129,7 +129,7 @@ run_fuzzers() {
 
 run_benches_tiny() {
   local program
-  for program in build/test/*_bench; do
+  for program in build/release/*_bench; do
     [ -x "$program" ] || continue
     count "bench $(basename "$program")" "$program" --smoke --benchmark_min_time=0.001
   done
@@ -138,6 +138,14 @@ run_benches_tiny() {
 finish() {
   printf '%d passed, %d failed\n' "$passed" "$failed"
   [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
+}
+
+# The release build with its tests: the same libraries as `./do build`, nothing is compiled twice.
+configure_tests() {
+  mkdir -p build
+  cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DWP_TESTS=ON >build/release.log 2>&1 ||
+    { cat build/release.log >&2; exit 1; }
+  compile build/release
 }
 
 cmd_setup() { setup_tests; }
@@ -154,11 +162,8 @@ cmd_tidy() { python3 tools/tidy.py "$@"; }
 cmd_test() {
   setup_tests
   count tidy python3 tools/tidy.py
-  configure build/release -DCMAKE_BUILD_TYPE=Release -DWP_TESTS=OFF
-  compile build/release warmpath
-  configure build/test -DCMAKE_BUILD_TYPE=Release
-  compile build/test
-  run_programs build/test release
+  configure_tests
+  run_programs build/release release
   run_benches_tiny
   configure build/asan -DCMAKE_BUILD_TYPE=Debug -DWP_SANITIZE=address,undefined
   compile build/asan
@@ -197,10 +202,9 @@ cmd_fuzz() {
 
 cmd_bench() {
   setup_tests
-  configure build/test -DCMAKE_BUILD_TYPE=Release
-  compile build/test
+  configure_tests
   local program
-  for program in build/test/*_bench; do "$program" "$@"; done
+  for program in build/release/*_bench; do "$program" "$@"; done
 }
 
 cmd_help() {
