@@ -9,6 +9,7 @@
 #include "app/progress.h"
 #include "core/clock.h"
 #include "core/hash.h"
+#include "core/log.h"
 #include "measure/http_client.h"
 #include "measure/reference.h"
 #include "measure/replay_report.h"
@@ -110,6 +111,7 @@ Result<int> replay(const Flags& flags) {
     WP_TRY(measure::parse_url(model));
     target = measure::make_http_target(model, flags.on("cache"), system_clock());
   } else {
+    configure_log({.level = LogLevel::warning});  // The table says what the engine's request lines would.
     WP_TRY(session, open_session(flags));
     target = measure::make_local_target({.engine = session->engine.get(),
                                          .tokenizer = &*session->tokenizer,

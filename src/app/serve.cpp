@@ -107,7 +107,7 @@ void print_banner(const Flags& flags, const Session& session, const Server& serv
   if (!flags.changed_text().empty()) out += fmt::format("flags    {}\n", flags.changed_text());
   out += fmt::format("ready    {:.1f} s  (load {:.1f})\n", ready_s, session.loaded.load_seconds);
   out += fmt::format(
-      "next     warmpath chat {0}   or   curl -s {0}/v1/chat/completions -d "
+      "next     warmpath chat {0}   or   curl {0}/v1/chat/completions --json "
       "'{{\"messages\":[{{\"role\":\"user\",\"content\":\"Hello\"}}]}}'\n",
       server.url());
   std::fputs(out.c_str(), stderr);
