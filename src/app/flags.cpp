@@ -203,7 +203,7 @@ Result<void> Flags::read_arguments(const Command& command, const std::vector<std
   parser.allow_extras();
   std::vector<std::string> words;
   parser.add_option("words", words);
-  std::map<std::string, std::vector<std::string>> texts;
+  std::map<std::string, std::string> texts;  // A list would take the words behind a value too.
   std::map<std::string, CLI::Option*> options;
   std::map<std::string, bool> switches;
   bool help = false, help_all = false;
@@ -217,7 +217,7 @@ Result<void> Flags::read_arguments(const Command& command, const std::vector<std
     } else if (spec.kind == FlagKind::ignored_switch) {
       options[spec.name] = parser.add_flag(name, switches[spec.name]);
     } else {
-      options[spec.name] = parser.add_option(name, texts[spec.name])->expected(1);
+      options[spec.name] = parser.add_option(name, texts[spec.name]);
       options[spec.name]->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     }
   }
@@ -243,7 +243,7 @@ Result<void> Flags::read_arguments(const Command& command, const std::vector<std
       notices_.push_back(cat("--", spec.name, " is accepted and changes nothing: ", spec.help));
       continue;
     }
-    std::string text = takes_value(spec) ? texts[spec.name].back() : switches[spec.name] ? "true" : "false";
+    std::string text = takes_value(spec) ? texts[spec.name] : switches[spec.name] ? "true" : "false";
     WP_TRY(assign(target, std::move(text), FlagSource::command_line, "command line"));
   }
   if (help_ || help_all_) return {};

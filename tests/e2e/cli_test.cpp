@@ -25,7 +25,9 @@ TEST(Cli, UnknownFlagEndsBeforeAnythingIsLoaded) {
             "warmpath: unknown flag --prot; the nearest is --port; see warmpath serve --help-all");
   double best = run.seconds;  // Of several: other programs share the machine.
   for (int i = 0; i < 4; ++i) best = std::min(best, run_warmpath({"serve", "nowhere", "--prot", "1"}).seconds);
-  if (!sanitized()) EXPECT_LT(best, 0.05);
+  if (!sanitized()) {
+    EXPECT_LT(best, 0.05);
+  }
 }
 
 TEST(Cli, UnknownCommandNamesTheNearest) {
