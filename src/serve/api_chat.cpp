@@ -99,6 +99,10 @@ void read_logprobs(FieldReader& reader, SamplingParams* sampling) {
   if (wanted) sampling->top_logprobs = static_cast<int32_t>(top.value_or(0));
 }
 
+ApiError zero_tokens(const char* param, const ParseContext& context) {
+  return invalid_value(param, cat(param, ": expected 1..", context.context_tokens, ", found 0"));
+}
+
 }  // namespace
 
 std::optional<ApiError> parse_chat(const Json& body, const ParseContext& context, ChatRequest* out) {
@@ -108,7 +112,7 @@ std::optional<ApiError> parse_chat(const Json& body, const ParseContext& context
   if (!messages && reader.ok()) reader.fail(invalid_type("messages", "a list", Json()));
   read_common(reader, context, &out->common);
   if (out->common.max_tokens && *out->common.max_tokens == 0)
-    reader.fail(invalid_value("max_tokens", cat("max_tokens: expected 1..", context.context_tokens, ", found 0")));
+    reader.fail(zero_tokens(reader.find("max_completion_tokens") ? "max_completion_tokens" : "max_tokens", context));
   read_tools(reader, context, out);
   read_thinking(reader, out);
   read_response_format(reader);

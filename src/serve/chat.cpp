@@ -140,7 +140,7 @@ class ChatRun final : public GenerationRun {
 
   bool finished(size_t choice, FinishReason reason) override {
     std::vector<OutputPiece> pieces;
-    choices_[choice].finish(reason, &pieces);
+    choices_[choice].finish(reason, stats(choice).generated_tokens, &pieces);
     if (!is_streamed()) return true;
     return send(choice, pieces) && events().send(chunk(choice, Json::object(), choices_[choice].finish_reason()));
   }

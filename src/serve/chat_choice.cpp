@@ -28,7 +28,11 @@ bool ChatChoice::push(const TokenEvent& event, std::vector<OutputPiece>* out) {
   return ended_;
 }
 
-void ChatChoice::finish(FinishReason reason, std::vector<OutputPiece>* out) {
+void ChatChoice::finish(FinishReason reason, int64_t generated, std::vector<OutputPiece>* out) {
+  if (!ended_ && generated > tokens_) {  // Else what came after the stop string is not the client's.
+    if (parser_.in_reasoning()) reasoning_tokens_ += generated - tokens_;
+    tokens_ = generated;
+  }
   const size_t before = out->size();
   const bool one_call = !request_.parallel_calls && parser_.calls() > 0;
   if (!one_call) {

@@ -20,7 +20,8 @@ class ChatChoice {
 
   // True: this choice has what it wants and its generation may end.
   bool push(const TokenEvent& event, std::vector<OutputPiece>* out);
-  void finish(FinishReason reason, std::vector<OutputPiece>* out);
+  // `generated`: by the engine, the token that ended it included, which is no event.
+  void finish(FinishReason reason, int64_t generated, std::vector<OutputPiece>* out);
 
   const char* finish_reason() const { return finish_reason_; }
   const std::string& call_id(int call) const { return calls_[static_cast<size_t>(call)].id; }

@@ -1,4 +1,5 @@
 // POST /v1/completions.
+#include <algorithm>
 #include <memory>
 
 #include "serve/api_completions.h"
@@ -164,7 +165,10 @@ class CompletionRun final : public GenerationRun {
 
   bool finished(size_t index, FinishReason reason) override {
     TextChoice& choice = choices_[index];
-    if (!choice.detokenizer.stopped()) choice.text += choice.detokenizer.finish();
+    if (!choice.ended) {
+      choice.text += choice.detokenizer.finish();
+      choice.tokens = std::max(choice.tokens, stats(index).generated_tokens);  // The one that ended it is no event.
+    }
     if (reason == FinishReason::length) choice.finish_reason = "length";
     choice.ended = true;
     return !is_streamed() || send(index, choice.finish_reason);
