@@ -96,6 +96,12 @@ class EngineTest : public ::testing::Test {
     EXPECT_EQ(stats.cached_tokens + stats.computed_tokens, stats.prompt_tokens);
     EXPECT_EQ(stats.prompt_tokens, static_cast<int64_t>(request.tokens.size()));
   }
+  // One that ends by itself only when all its tokens are generated: no reader, so never.
+  GenerateRequest endless(int64_t prompt, int64_t max_tokens, Seed seed) {
+    GenerateRequest asked = request(prompt, max_tokens, seed);
+    asked.ignore_stop_tokens = true;
+    return asked;
+  }
   void wait_until_idle() {
     for (int i = 0; i < 5000 && !engine_->idle(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     ASSERT_TRUE(engine_->idle());
@@ -233,7 +239,7 @@ TEST_F(EngineTest, QueueHasALimit) {
   std::vector<TokenStream> streams;
   bool overloaded = false;
   for (int i = 0; i < 10 && !overloaded; ++i) {
-    auto stream = engine_->submit(request(10, 1000, static_cast<Seed>(i)));
+    auto stream = engine_->submit(endless(10, 1000, static_cast<Seed>(i)));
     if (stream.ok()) streams.push_back(std::move(stream).value());
     else overloaded = stream.error().code == ErrorCode::overloaded;
   }
@@ -258,7 +264,7 @@ TEST_F(EngineTest, CancelAllEndsEverything) {
   limits.sequences = 2;
   start(limits, {});
   std::vector<TokenStream> streams;
-  for (int i = 0; i < 6; ++i) streams.push_back(engine_->submit(request(300, 1500, static_cast<Seed>(i))).value());
+  for (int i = 0; i < 6; ++i) streams.push_back(engine_->submit(endless(300, 1500, static_cast<Seed>(i))).value());
   engine_->cancel_all();
   for (TokenStream& stream : streams) EXPECT_EQ(collect(stream).finished.finish, FinishReason::cancelled);
   wait_until_idle();
@@ -292,7 +298,7 @@ TEST_F(EngineTest, NextWithinGivesUp) {
 TEST_F(EngineTest, StreamsOutliveTheEngine) {
   start(small_limits(), {});
   std::vector<TokenStream> streams;
-  for (int i = 0; i < 8; ++i) streams.push_back(engine_->submit(request(400, 1000, static_cast<Seed>(i))).value());
+  for (int i = 0; i < 8; ++i) streams.push_back(engine_->submit(endless(400, 1000, static_cast<Seed>(i))).value());
   engine_.reset();
   for (TokenStream& stream : streams) EXPECT_EQ(collect(stream).finished.finish, FinishReason::cancelled);
 }
