@@ -16,7 +16,8 @@ Result<int> perplexity(const Flags& flags) {
   const std::string path = *flags.positional("MODEL"), file = *flags.positional("FILE");
   WP_TRY(const std::string text, measure::read_text_file(file));
   WP_TRY(const Tokenizer tokenizer, Tokenizer::load(path));
-  const auto tokens = tokenizer.encode_plain(text);
+  // Markup in the text becomes its token, as the reference's tokenizer call does it.
+  const auto tokens = tokenizer.encode_with_special(text);
   WP_TRY(const LoadedModel loaded, load_from_flags(flags));
   ProgressBar bar("ppl");
   measure::PerplexityOptions options{.window_tokens = flags.integer("ctx"),
