@@ -3,33 +3,57 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
+#include "kernels/cpu/test_targets.h"
 #include "ops/tables.h"
 #include "testing/op_case.h"
 
 namespace wp::testing {
 
-std::vector<float> compare_backends(Seed seed, double tolerance, const std::function<void(OpCase&)>& run) {
-  std::vector<float> expected;
-  for (DeviceKind kind : {DeviceKind::ref, DeviceKind::cpu}) {
-    if (!ops::check_backend(kind).ok()) continue;
-    auto device = Device::make(kind, 2);
-    EXPECT_TRUE(device.ok()) << device.error().message;
-    Stream stream(**device);
-    OpCase op(stream, seed);
-    run(op);
-    const std::vector<float>& found = op.results();
-    if (kind == DeviceKind::ref) expected = found;
-    EXPECT_EQ(found.size(), expected.size());
-    double largest = 0;
-    for (float value : expected) largest = std::max(largest, std::abs(static_cast<double>(value)));
-    for (size_t i = 0; i < std::min(found.size(), expected.size()); ++i) {
-      if (std::abs(static_cast<double>(found[i]) - expected[i]) <= tolerance * (1 + largest)) continue;
-      ADD_FAILURE() << name(kind) << ": result " << i << " of " << found.size() << ": expected " << expected[i]
-                    << ", found " << found[i];
-      break;
-    }
+namespace {
+
+std::vector<float> results_of(DeviceKind kind, int threads, Seed seed, const std::function<void(OpCase&)>& run) {
+  auto device = Device::make(kind, threads);
+  EXPECT_TRUE(device.ok()) << device.error().message;
+  Stream stream(**device);
+  OpCase op(stream, seed);
+  run(op);
+  return op.results();
+}
+
+void expect_close(const std::vector<float>& found, const std::vector<float>& expected, double tolerance) {
+  EXPECT_EQ(found.size(), expected.size());
+  double largest = 0;
+  for (float value : expected) largest = std::max(largest, std::abs(static_cast<double>(value)));
+  for (size_t i = 0; i < std::min(found.size(), expected.size()); ++i) {
+    if (std::abs(static_cast<double>(found[i]) - expected[i]) <= tolerance * (1 + largest)) continue;
+    ADD_FAILURE() << "cpu: result " << i << " of " << found.size() << ": expected " << expected[i] << ", found "
+                  << found[i];
+    break;
   }
+}
+
+}  // namespace
+
+bool equal_on_all_instruction_sets(Seed seed, const std::function<void(OpCase&)>& run) {
+  std::vector<float> first;
+  int threads = 1;
+  for (const int64_t target : kernels::cpu::runnable_targets()) {
+    const kernels::cpu::ForcedTarget forced(target);
+    const std::vector<float> found = results_of(DeviceKind::cpu, threads++, seed, run);
+    if (first.empty()) first = found;
+    if (found.size() != first.size() || std::memcmp(found.data(), first.data(), first.size() * sizeof(float)) != 0)
+      return false;
+  }
+  return true;
+}
+
+std::vector<float> compare_backends(Seed seed, double tolerance, const std::function<void(OpCase&)>& run) {
+  const std::vector<float> expected = results_of(DeviceKind::ref, 2, seed, run);
+  if (!ops::check_backend(DeviceKind::cpu).ok()) return expected;
+  expect_close(results_of(DeviceKind::cpu, 2, seed, run), expected, tolerance);
+  EXPECT_TRUE(equal_on_all_instruction_sets(seed, run));
   return expected;
 }
 

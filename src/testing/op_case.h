@@ -67,9 +67,12 @@ class OpCase {
   std::vector<float> results_;
 };
 
-// Runs the case on ref and on every other backend of this program; each result may differ from ref's by
-// `tolerance` * (1 + the largest value). Returns ref's results.
+// Runs the case on ref and on cpu; each result may differ from ref's by `tolerance` * (1 + the largest value). On cpu
+// every instruction set and number of threads must give the same bits. Returns ref's results.
 std::vector<float> compare_backends(Seed seed, double tolerance, const std::function<void(OpCase&)>& run);
+
+// Whether cpu gives the same bits on each instruction set of this machine (with another number of threads on each).
+bool equal_on_all_instruction_sets(Seed seed, const std::function<void(OpCase&)>& run);
 
 // The segments that op tests share: long and short ones, at the sequence's begin and inside blocks, windows and pages.
 std::vector<SegmentCase> awkward_segments();

@@ -25,6 +25,18 @@ void apply_function(Function function, const float* x, int64_t count, float* y) 
   }
 }
 
+float native_sum(const float* x, int64_t count) {
+  auto sums = hn::Zero(FloatTag());
+  int64_t i = 0;
+  for (; i + kPartLanes <= count; i += kPartLanes) sums = hn::Add(sums, hn::LoadU(FloatTag(), x + i));
+  HWY_ALIGN float lanes[kPartLanes];
+  hn::Store(sums, FloatTag(), lanes);
+  float total = 0;
+  for (const float lane : lanes) total += lane;
+  for (; i < count; ++i) total += x[i];
+  return total;
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace wp::kernels::cpu
 HWY_AFTER_NAMESPACE();
@@ -32,8 +44,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace wp::kernels::cpu {
 HWY_EXPORT(apply_function);
+HWY_EXPORT(native_sum);
 void apply(Function function, const float* x, int64_t count, float* y) {
   HWY_DYNAMIC_DISPATCH(apply_function)(function, x, count, y);
 }
+float sum_in_native_width(const float* x, int64_t count) { return HWY_DYNAMIC_DISPATCH(native_sum)(x, count); }
 }  // namespace wp::kernels::cpu
 #endif

@@ -142,24 +142,27 @@ struct ColumnSlice {
   }
 };
 
+// Rows [begin, end) of a segment, for the columns of one task.
 template <int kVectors>
-void walk(const Gdn& p, const SegmentView& segment, int64_t head, int64_t column, float* S) {
+void walk(const Gdn& p, const SegmentView& segment, int64_t begin, int64_t end, int64_t head, int64_t column,
+          float* S) {
   const ColumnSlice<kVectors> slice{p, head, column};
-  slice.read(segment.state_in, S);
+  slice.read(begin == 0 ? segment.state_in : segment.state_out, S);
   const int64_t key_head = head / (p.HV / p.HK);
   const float* row = p.qkv + segment.row_begin * p.channels();
   const float* q = row + key_head * p.DK;
   const float* k = q + p.HK * p.DK;
   const float* v = row + 2 * p.HK * p.DK + head * p.DV + column;
-  Columns<kVectors> recalled = recall<kVectors>(S, k, p.DK);
   int32_t capture = 0;
-  for (int64_t t = 0; t < segment.rows; ++t) {
+  while (capture < segment.captures_count && segment.captures[capture].rows <= begin) ++capture;
+  Columns<kVectors> recalled = recall<kVectors>(S, k + begin * p.channels(), p.DK);
+  for (int64_t t = begin; t < end; ++t) {
     const int64_t at = (segment.row_begin + t) * p.HV + head, step = t * p.channels();
     const V16 decay = set(p.a[at]), beta = set(p.b[at]);
     Columns<kVectors> delta, o;
     for (int c = 0; c < kVectors; ++c)
       delta.v[c] = mul(beta, nfma(decay, recalled.v[c], load_some(v + step + c * kLanes, slice.count(c))));
-    if (t + 1 < segment.rows)
+    if (t + 1 < end)
       recalled = pass<kVectors, true>(S, p.DK, p.a[at], delta, k + step, q + step, k + step + p.channels(), o);
     else pass<kVectors, false>(S, p.DK, p.a[at], delta, k + step, q + step, nullptr, o);
     for (int c = 0; c < kVectors; ++c) store_some(o.v[c], p.o + at * p.DV + column + c * kLanes, slice.count(c));
@@ -169,18 +172,38 @@ void walk(const Gdn& p, const SegmentView& segment, int64_t head, int64_t column
   slice.write(S, segment.state_out);
 }
 
+// All tasks take the same rows before any takes the next ones: q, k and v of a round stay in L2, where each of the
+// HV DV / columns tasks reads them.
+constexpr int64_t kRoundBytes = 1 << 20;
+constexpr int64_t kPrepareRows = 16;
+
 void gdn(Stream& stream, const Gdn& p) {
-  WP_ASSERT(p.DK * kColumnVectors * kLanes * 4 <= p.workspace.bytes_per_thread);
-  for_ranges(stream, p.batch.rows, 32, p.batch.rows * (p.HK * p.DK / 2 + p.HV * 8),
-             [&](int64_t begin, int64_t end, int) HWY_ATTR { prepare_rows(p, begin, end); });
   constexpr int64_t kWidth = kColumnVectors * kLanes;
-  const int64_t slices = (p.DV + kWidth - 1) / kWidth, tasks = p.batch.segments_count * p.HV * slices;
-  stream.threads().run(tasks, [&](int64_t task, int thread) HWY_ATTR {
-    const int64_t segment = task / (p.HV * slices), head = task / slices % p.HV, column = task % slices * kWidth;
-    float* S = p.workspace.of<float>(thread);
-    if (p.DV - column > kLanes) walk<kColumnVectors>(p, p.batch.segments[segment], head, column, S);
-    else walk<1>(p, p.batch.segments[segment], head, column, S);
-  });
+  WP_ASSERT(p.DK * kWidth * 4 <= p.workspace.bytes_per_thread);
+  const int64_t slices = (p.DV + kWidth - 1) / kWidth, segments = p.batch.segments_count;
+  const int64_t row_bytes = (p.channels() + p.HV * p.DV) * 4;
+  const int64_t round = std::max<int64_t>(kPrepareRows, kRoundBytes / row_bytes / kPrepareRows * kPrepareRows);
+  int64_t longest = 0;
+  for (int64_t s = 0; s < segments; ++s) longest = std::max<int64_t>(longest, p.batch.segments[s].rows);
+  for (int64_t begin = 0; begin < longest; begin += round) {
+    const int64_t ranges = (std::min(round, longest - begin) + kPrepareRows - 1) / kPrepareRows;
+    for_ranges(stream, segments * ranges, 1, p.batch.rows * (p.HK * p.DK / 2 + p.HV * 8),
+               [&](int64_t i, int64_t, int) HWY_ATTR {
+                 const SegmentView& segment = p.batch.segments[i / ranges];
+                 const int64_t from = begin + i % ranges * kPrepareRows;
+                 const int64_t to = std::min<int64_t>({segment.rows, begin + round, from + kPrepareRows});
+                 prepare_rows(p, segment.row_begin + from, segment.row_begin + to);
+               });
+    stream.threads().run(segments * p.HV * slices, [&](int64_t task, int thread) HWY_ATTR {
+      const SegmentView& segment = p.batch.segments[task / (p.HV * slices)];
+      const int64_t head = task / slices % p.HV, column = task % slices * kWidth;
+      const int64_t end = std::min<int64_t>(segment.rows, begin + round);
+      if (begin >= end) return;
+      float* S = p.workspace.of<float>(thread);
+      if (p.DV - column > kLanes) walk<kColumnVectors>(p, segment, begin, end, head, column, S);
+      else walk<1>(p, segment, begin, end, head, column, S);
+    });
+  }
 }
 
 }  // namespace HWY_NAMESPACE
