@@ -8,6 +8,7 @@
 #include "model/layout.h"
 #include "model/pass.h"
 #include "ops/attention.h"
+#include "ops/batch.h"
 
 namespace wp {
 
@@ -51,7 +52,7 @@ AttentionScratch plan_attention(ScratchLayout& layout, const TrunkConfig& config
 
 // y [T, M] of x [T, M].
 void attention_forward(Stream& stream, const Pass& pass, const AttentionBlock& block, const kernels::Rope& rope,
-                       const Tensor& x, const AttentionScratch& scratch, const kernels::Workspace& workspace,
+                       const Tensor& x, const AttentionScratch& scratch, const ops::Workspace& workspace,
                        const Tensor& y);
 
 }  // namespace wp

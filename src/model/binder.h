@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/matrix.h"
-#include "kernels/moe.h"
+#include "ops/moe.h"
 #include "ops/packing.h"
 #include "weights/checkpoint.h"
 

@@ -8,6 +8,7 @@
 #include "model/binder.h"
 #include "model/config.h"
 #include "model/layout.h"
+#include "ops/batch.h"
 #include "ops/moe.h"
 
 namespace wp {
@@ -47,6 +48,6 @@ Result<void> bind_moe(Binder& binder, const std::string& prefix, const TrunkConf
                       MoeBlock& block);
 MoeScratch plan_moe(ScratchLayout& layout, int64_t M, const MoeConfig& config, int64_t rows);
 void moe_forward(Stream& stream, const MoeBlock& block, const Tensor& x, const MoeScratch& scratch,
-                 const kernels::Workspace& workspace, const Tensor& y);
+                 const ops::Workspace& workspace, const Tensor& y);
 
 }  // namespace wp

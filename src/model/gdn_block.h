@@ -8,6 +8,7 @@
 #include "model/config.h"
 #include "model/layout.h"
 #include "model/pass.h"
+#include "ops/batch.h"
 #include "ops/gdn.h"
 
 namespace wp {
@@ -44,6 +45,6 @@ GdnScratch plan_gdn(ScratchLayout& layout, const TrunkConfig& config, bool inter
 
 // y [T, M] of x [T, M].
 void gdn_forward(Stream& stream, const Pass& pass, const GdnBlock& block, const Tensor& x, const GdnScratch& scratch,
-                 const kernels::Workspace& workspace, const Tensor& y);
+                 const ops::Workspace& workspace, const Tensor& y);
 
 }  // namespace wp

@@ -12,8 +12,8 @@ Pass::Pass(const ScratchLimits& limits, int64_t page_bytes) : limits_(limits), p
 }
 
 int64_t Pass::size_bytes() const {
-  return static_cast<int64_t>(segments_.capacity() * sizeof(kernels::SegmentView) +
-                              captures_.capacity() * (sizeof(kernels::CaptureView) + sizeof(int32_t)) +
+  return static_cast<int64_t>(segments_.capacity() * sizeof(ops::SegmentView) +
+                              captures_.capacity() * (sizeof(ops::CaptureView) + sizeof(int32_t)) +
                               row_segment_.capacity() * 2 * sizeof(int32_t));
 }
 
@@ -51,13 +51,13 @@ void Pass::add(const Segment& segment) {
   WP_ASSERT(segment.row_begin == begin && segment.rows > 0 && segment.position >= 0 && end <= limits_.context_max);
   WP_ASSERT(static_cast<int64_t>(segment.pages.size()) * kPageRows >= end);
   for (int32_t page : segment.pages) WP_ASSERT(page >= 0 && page < pools_->pages_count());
-  kernels::SegmentView view{.row_begin = begin,
-                            .rows = segment.rows,
-                            .position = static_cast<int32_t>(segment.position),
-                            .state_out = pools_->slot(segment.slot),
-                            .pages = segment.pages.data(),
-                            .captures = captures_.data() + captures_.size(),
-                            .captures_count = static_cast<int32_t>(segment.captures.size())};
+  ops::SegmentView view{.row_begin = begin,
+                        .rows = segment.rows,
+                        .position = static_cast<int32_t>(segment.position),
+                        .state_out = pools_->slot(segment.slot),
+                        .pages = segment.pages.data(),
+                        .captures = captures_.data() + captures_.size(),
+                        .captures_count = static_cast<int32_t>(segment.captures.size())};
   switch (segment.source) {
     case StateSource::zero: WP_ASSERT(segment.position == 0); break;
     case StateSource::slot: view.state_in = view.state_out; break;

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "kernels/segments.h"
 #include "model/model.h"
+#include "ops/batch.h"
 
 namespace wp {
 
@@ -19,7 +19,7 @@ class Pass {
   // A layer has written its part of all captures.
   void sign_captures();
 
-  const kernels::BatchView& view() const { return view_; }
+  const ops::BatchView& view() const { return view_; }
   int64_t rows() const { return view_.rows; }
   Tensor tokens() const { return tokens_; }          // [T]
   Tensor logit_rows() const { return logit_rows_; }  // [R]
@@ -29,11 +29,11 @@ class Pass {
 
   ScratchLimits limits_;
   int64_t page_bytes_;
-  std::vector<kernels::SegmentView> segments_;
-  std::vector<kernels::CaptureView> captures_;
+  std::vector<ops::SegmentView> segments_;
+  std::vector<ops::CaptureView> captures_;
   std::vector<int32_t> capture_anchors_;
   std::vector<int32_t> row_segment_, row_position_;
-  kernels::BatchView view_;
+  ops::BatchView view_;
   Tensor tokens_, logit_rows_;
   Pools* pools_ = nullptr;
 };

@@ -1,7 +1,6 @@
 #include "model/trunk.h"
 
 #include "core/hash.h"
-#include "ops/attention.h"
 #include "ops/workspace.h"
 
 namespace wp {

@@ -6,12 +6,13 @@
 #include <memory>
 #include <string>
 
-#include "kernels/attention.h"
 #include "model/binder.h"
 #include "model/config.h"
 #include "model/layout.h"
 #include "model/model.h"
 #include "model/pass.h"
+#include "ops/attention.h"
+#include "ops/batch.h"
 
 namespace wp {
 
@@ -49,7 +50,7 @@ class TrunkScratch : public Scratch {
 
   Pass pass;
   kernels::Rope rope;
-  kernels::Workspace workspace;
+  ops::Workspace workspace;
   A a;
 
  private:
@@ -60,7 +61,7 @@ class TrunkScratch : public Scratch {
 // The part that does not depend on A.
 struct CommonScratch {
   kernels::Rope rope;
-  kernels::Workspace workspace;
+  ops::Workspace workspace;
 };
 CommonScratch plan_common(ScratchLayout& layout, Device& device, const TrunkConfig& config, int64_t context_max);
 void fill_common(const CommonScratch& common, const TrunkConfig& config, int64_t context_max);
