@@ -14,6 +14,8 @@ namespace {
 // How long a worker watches for the next run before it sleeps. Kernels of one step follow each other within
 // microseconds; a step apart they may be milliseconds.
 constexpr int kSpinsBeforeSleep = 20000;
+// How long the caller waits for the last indices before it offers its core.
+constexpr int kSpinsBeforeYield = 2000;
 
 inline void pause_briefly() {
 #if defined(__x86_64__)
@@ -28,11 +30,15 @@ inline void pause_briefly() {
 struct ThreadPool::State {
   explicit State(int count) : threads_count(count) {}
 
+  // Takes indices while there are any. What is left over is the release point of a run: who takes an index sees the
+  // run's body, and the run does not end before that index is done. So a worker that wakes late, or that the system
+  // does not schedule, finds nothing and is waited for by nobody.
   void work(int thread) {
     for (;;) {
-      const int64_t index = next.fetch_add(1, std::memory_order_relaxed);
-      if (index >= count) return;
-      body(context, index, thread);
+      const int64_t remaining = left.fetch_sub(1, std::memory_order_acq_rel);
+      if (remaining <= 0) return;
+      body(context, count - remaining, thread);
+      done.fetch_add(1, std::memory_order_release);
     }
   }
 
@@ -51,15 +57,14 @@ struct ThreadPool::State {
       seen = generation.load(std::memory_order_acquire);
       if (stop.load(std::memory_order_acquire)) return;
       work(thread);
-      working.fetch_sub(1, std::memory_order_acq_rel);
     }
   }
 
   const int threads_count;
   std::vector<std::thread> workers;
   std::atomic<uint64_t> generation{0};
-  std::atomic<int64_t> next{0};
-  std::atomic<int> working{0};
+  std::atomic<int64_t> left{0};
+  std::atomic<int64_t> done{0};
   std::atomic<bool> stop{false};
   int64_t count = 0;
   Erased body = nullptr;
@@ -95,15 +100,18 @@ void ThreadPool::run_erased(int64_t count, Erased body, const void* context) {
   s.count = count;
   s.body = body;
   s.context = context;
-  s.next.store(0, std::memory_order_relaxed);
-  s.working.store(s.threads_count - 1, std::memory_order_relaxed);
+  s.done.store(0, std::memory_order_relaxed);
+  s.left.store(count, std::memory_order_release);
   {
     std::lock_guard lock(s.mutex);
     s.generation.fetch_add(1, std::memory_order_acq_rel);
   }
   s.wake.notify_all();
   s.work(0);
-  while (s.working.load(std::memory_order_acquire) != 0) pause_briefly();
+  for (int spins = 0; s.done.load(std::memory_order_acquire) != count; ++spins) {
+    if (spins < kSpinsBeforeYield) pause_briefly();
+    else std::this_thread::yield();  // On a busy machine the thread that holds the last index may need this core.
+  }
 }
 
 }  // namespace wp
