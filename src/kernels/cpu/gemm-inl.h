@@ -14,6 +14,7 @@
 
 #include <cstring>
 
+#include "hwy/cache_control.h"
 #include "kernels/cpu/weights-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -49,7 +50,7 @@ constexpr int kTileRows = 6, kTilePanels = 1;  // AVX2: 12 of 16; NEON: 24 of 32
 #endif
 constexpr int64_t kBlockK = 256;             // k of a scratch block: a panel pair is 32 KB.
 constexpr int64_t kRowPitch = kBlockK + 16;  // Of x in scratch: rows start in different cache sets.
-constexpr int64_t kBlockRows = 96;           // Rows that share a decoded panel: a multiple of kTileRows.
+constexpr int64_t kBlockRows = 192;          // Rows that share a decoded panel: a multiple of kTileRows.
 constexpr int64_t kFewRows = 4;
 
 // Scratch of one thread for the second path.
@@ -64,6 +65,9 @@ template <int kRows, int kPanels>
 HWY_INLINE void tile(const float* HWY_RESTRICT x, const float* HWY_RESTRICT w, int64_t count, bool first, int64_t rows,
                      int64_t columns, const RowsOut& y) {
   V16 sums[kRows][kPanels];
+  for (int r = 0; r < kRows; ++r)
+    for (int p = 0; p < kPanels; ++p)
+      if (r < rows && p * kLanes < columns) hwy::Prefetch(y[r] + p * kLanes);  // Written when the sums are done.
   for (int r = 0; r < kRows; ++r)
     for (int p = 0; p < kPanels; ++p)
       sums[r][p] = first || r >= rows ? zero() : load_some(y[r] + p * kLanes, columns - p * kLanes);
