@@ -1,6 +1,6 @@
 // Gated delta rule, token by token (equation and shapes: kernels/gdn.h). A value column of the state depends on no
-// other, so a task takes kColumns columns of one head through the whole segment with that part of the state in L1,
-// [DK, kColumns]. The pass over it that writes the state of token t also reads it for the recall of token t + 1:
+// other, so a task takes some columns of one head through the whole segment with that part of the state in L1,
+// [DK, columns]. The pass over it that writes the state of token t also reads it for the recall of token t + 1:
 //   s = g_t S + k_t delta_t;   o_t += s q_t;   recalled_{t+1} += s k_{t+1}
 // one load, one store, one product and three multiply-adds for each element and token. As tokens are taken one by one,
 // neither pieces nor phases show in the bits. Four chains over the DK rows, row i in chain i mod 4.
@@ -14,6 +14,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/gdn.cpp"
 #include "kernels/cpu/targets.h"
 // Below: once for each target.
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "kernels/cpu/vectors-inl.h"
 
@@ -27,6 +28,7 @@ constexpr int kColumnVectors = 2;
 #else
 constexpr int kColumnVectors = 1;
 #endif
+constexpr int kColumnSlices = 2;  // Of that many vectors, in one task.
 constexpr int kColumnChains = 4;
 
 // x <- x / sqrt(sum x^2 + 1e-6) * factor
@@ -97,13 +99,14 @@ HWY_INLINE void state_row(float* HWY_RESTRICT S, V16 decay, const Columns<kVecto
 
 // S <- g S + k delta; o = S^T q; returns S^T k_next.
 template <int kVectors, bool kNext>
-HWY_NOINLINE Columns<kVectors> pass(float* HWY_RESTRICT S, int64_t DK, float g, const Columns<kVectors>& delta,
+HWY_NOINLINE Columns<kVectors> pass(float* HWY_RESTRICT S, int64_t DK, float g, const Columns<kVectors>& written,
                                     const float* HWY_RESTRICT k, const float* HWY_RESTRICT q,
                                     const float* HWY_RESTRICT k_next, Columns<kVectors>& out) {
   V16 o[kColumnChains][kVectors], recalled[kColumnChains][kVectors];
   for (int n = 0; n < kColumnChains; ++n)
     for (int c = 0; c < kVectors; ++c) o[n][c] = recalled[n][c] = zero();
   const V16 decay = set(g);
+  const Columns<kVectors> delta = written;  // In registers: stores to S might change what lies in memory.
   int64_t i = 0;
   for (; i + kColumnChains <= DK; i += kColumnChains)
     for (int n = 0; n < kColumnChains; ++n)
@@ -142,35 +145,74 @@ struct ColumnSlice {
   }
 };
 
-// Rows [begin, end) of a segment, for the columns of one task.
-template <int kVectors>
-void walk(const Gdn& p, const SegmentView& segment, int64_t begin, int64_t end, int64_t head, int64_t column,
-          float* S) {
-  const ColumnSlice<kVectors> slice{p, head, column};
-  slice.read(begin == 0 ? segment.state_in : segment.state_out, S);
-  const int64_t key_head = head / (p.HV / p.HK);
-  const float* row = p.qkv + segment.row_begin * p.channels();
-  const float* q = row + key_head * p.DK;
-  const float* k = q + p.HK * p.DK;
-  const float* v = row + 2 * p.HK * p.DK + head * p.DV + column;
-  int32_t capture = 0;
-  while (capture < segment.captures_count && segment.captures[capture].rows <= begin) ++capture;
-  Columns<kVectors> recalled = recall<kVectors>(S, k + begin * p.channels(), p.DK);
-  for (int64_t t = begin; t < end; ++t) {
-    const int64_t at = (segment.row_begin + t) * p.HV + head, step = t * p.channels();
-    const V16 decay = set(p.a[at]), beta = set(p.b[at]);
+// Rows [begin, end) of a segment, for kSlices neighbouring slices of kVectors vectors of columns. A slice's next token
+// has to wait for its recall; meanwhile the other slice computes.
+template <int kVectors, int kSlices>
+class Walk {
+ public:
+  HWY_INLINE Walk(const Gdn& p, const SegmentView& segment, int64_t head, int64_t column, float* S)
+      : p_(p), segment_(segment), head_(head), column_(column), S_(S) {
+    const float* row = p.qkv + segment.row_begin * p.channels();
+    q_ = row + head / (p.HV / p.HK) * p.DK;
+    k_ = q_ + p.HK * p.DK;
+    v_ = row + 2 * p.HK * p.DK + head * p.DV + column;
+  }
+
+  void run(int64_t begin, int64_t end) {
+    int32_t capture = 0;
+    while (capture < segment_.captures_count && segment_.captures[capture].rows <= begin) ++capture;
+    for (int n = 0; n < kSlices; ++n) {
+      slice(n).read(begin == 0 ? segment_.state_in : segment_.state_out, state(n));
+      recalled_[n] = recall<kVectors>(state(n), k_ + begin * p_.channels(), p_.DK);
+    }
+    for (int64_t t = begin; t < end; ++t) {
+      if (t + 2 < end) prefetch(t + 2);
+      for (int n = 0; n < kSlices; ++n) token(t, n, t + 1 < end);
+      if (capture < segment_.captures_count && segment_.captures[capture].rows == t + 1)
+        write(segment_.captures[capture++].anchor);
+    }
+    write(segment_.state_out);
+  }
+
+ private:
+  HWY_INLINE float* state(int n) const { return S_ + n * p_.DK * kVectors * kLanes; }
+  HWY_INLINE ColumnSlice<kVectors> slice(int n) const { return {p_, head_, column_ + n * kVectors * kLanes}; }
+  void write(std::byte* record) const {
+    for (int n = 0; n < kSlices; ++n) slice(n).write(state(n), record);
+  }
+
+  // A token's k, q and v lie too far from those of the one before for the machine to guess.
+  HWY_INLINE void prefetch(int64_t t) const {
+    constexpr int64_t kLine = 16;
+    const int64_t at = t * p_.channels();
+    for (int64_t i = 0; i < p_.DK; i += kLine) {
+      hwy::Prefetch(k_ + at + i);
+      hwy::Prefetch(q_ + at + i);
+    }
+    for (int64_t i = 0; i < kSlices * kVectors * kLanes; i += kLine) hwy::Prefetch(v_ + at + i);
+  }
+
+  HWY_INLINE void token(int64_t t, int n, bool more) {
+    const ColumnSlice<kVectors> columns = slice(n);
+    const int64_t at = (segment_.row_begin + t) * p_.HV + head_, step = t * p_.channels();
+    const float *k = k_ + step, *q = q_ + step, *v = v_ + step + n * kVectors * kLanes;
+    const V16 decay = set(p_.a[at]), beta = set(p_.b[at]);
     Columns<kVectors> delta, o;
     for (int c = 0; c < kVectors; ++c)
-      delta.v[c] = mul(beta, nfma(decay, recalled.v[c], load_some(v + step + c * kLanes, slice.count(c))));
-    if (t + 1 < end)
-      recalled = pass<kVectors, true>(S, p.DK, p.a[at], delta, k + step, q + step, k + step + p.channels(), o);
-    else pass<kVectors, false>(S, p.DK, p.a[at], delta, k + step, q + step, nullptr, o);
-    for (int c = 0; c < kVectors; ++c) store_some(o.v[c], p.o + at * p.DV + column + c * kLanes, slice.count(c));
-    if (capture < segment.captures_count && segment.captures[capture].rows == t + 1)
-      slice.write(S, segment.captures[capture++].anchor);
+      delta.v[c] = mul(beta, nfma(decay, recalled_[n].v[c], load_some(v + c * kLanes, columns.count(c))));
+    if (more) recalled_[n] = pass<kVectors, true>(state(n), p_.DK, p_.a[at], delta, k, q, k + p_.channels(), o);
+    else pass<kVectors, false>(state(n), p_.DK, p_.a[at], delta, k, q, nullptr, o);
+    for (int c = 0; c < kVectors; ++c)
+      store_some(o.v[c], p_.o + at * p_.DV + columns.column + c * kLanes, columns.count(c));
   }
-  slice.write(S, segment.state_out);
-}
+
+  const Gdn& p_;
+  const SegmentView& segment_;
+  const int64_t head_, column_;
+  float* S_;
+  const float *q_, *k_, *v_;
+  Columns<kVectors> recalled_[kSlices];
+};
 
 // All tasks take the same rows before any takes the next ones: q, k and v of a round stay in L2, where each of the
 // HV DV / columns tasks reads them.
@@ -178,7 +220,7 @@ constexpr int64_t kRoundBytes = 1 << 20;
 constexpr int64_t kPrepareRows = 16;
 
 void gdn(Stream& stream, const Gdn& p) {
-  constexpr int64_t kWidth = kColumnVectors * kLanes;
+  constexpr int64_t kWidth = kColumnSlices * kColumnVectors * kLanes;
   WP_ASSERT(p.DK * kWidth * 4 <= p.workspace.bytes_per_thread);
   const int64_t slices = (p.DV + kWidth - 1) / kWidth, segments = p.batch.segments_count;
   const int64_t row_bytes = (p.channels() + p.HV * p.DV) * 4;
@@ -200,8 +242,11 @@ void gdn(Stream& stream, const Gdn& p) {
       const int64_t end = std::min<int64_t>(segment.rows, begin + round);
       if (begin >= end) return;
       float* S = p.workspace.of<float>(thread);
-      if (p.DV - column > kLanes) walk<kColumnVectors>(p, segment, begin, end, head, column, S);
-      else walk<1>(p, segment, begin, end, head, column, S);
+      const int64_t rest = p.DV - column;
+      if (rest > kColumnVectors * kLanes)
+        Walk<kColumnVectors, kColumnSlices>(p, segment, head, column, S).run(begin, end);
+      else if (rest > kLanes) Walk<kColumnVectors, 1>(p, segment, head, column, S).run(begin, end);
+      else Walk<1, 1>(p, segment, head, column, S).run(begin, end);
     });
   }
 }
