@@ -9,11 +9,15 @@
 #include <new>
 #include <thread>
 
+#include "device/cuda.h"
+
 namespace wp {
 namespace {
 
 constexpr size_t kAlignment = 64, kHugePage = size_t{2} << 20;
 constexpr int64_t kHugeFrom = int64_t{8} << 20;
+
+const Vendor* vendor_of(DeviceKind kind) { return kind == DeviceKind::cuda ? cuda_vendor() : nullptr; }
 
 int cores_of_this_process() {
   cpu_set_t set;
@@ -50,6 +54,20 @@ bool cpu_has_what_it_needs() {
 #endif
 }
 
+// Zeroed. Large allocations lie on huge pages where the system gives them: scattered keys and wide rows then cost no
+// misses of the address cache.
+void* allocate_host(int64_t bytes) {
+  const size_t alignment = bytes >= kHugeFrom ? kHugePage : kAlignment;
+  const size_t rounded = (static_cast<size_t>(bytes) + alignment - 1) / alignment * alignment + kAlignment;
+  void* data = std::aligned_alloc(alignment, (rounded + alignment - 1) / alignment * alignment);
+  if (!data) return nullptr;
+#if defined(MADV_HUGEPAGE)
+  if (alignment == kHugePage) madvise(data, rounded, MADV_HUGEPAGE);
+#endif
+  std::memset(data, 0, rounded);
+  return data;
+}
+
 }  // namespace
 
 const char* name(DeviceKind kind) {
@@ -67,15 +85,16 @@ Result<DeviceKind> device_kind(std::string_view text) {
   if (text == "cpu") return DeviceKind::cpu;
   if (text == "cuda") return DeviceKind::cuda;
   if (text == "hip") return DeviceKind::hip;
-  return Error{ErrorCode::bad_request, cat("device: expected ref or cpu, found ", text)};
+  return Error{ErrorCode::bad_request, cat("device: expected ref, cpu or cuda, found ", text)};
 }
 
-Device::Device(DeviceKind kind, std::string description, std::unique_ptr<ThreadPool> threads)
-    : kind_(kind), description_(std::move(description)), threads_(std::move(threads)) {}
+Device::Device(DeviceKind kind, std::string description, std::unique_ptr<ThreadPool> threads, const Vendor* vendor)
+    : kind_(kind), description_(std::move(description)), threads_(std::move(threads)), vendor_(vendor) {}
 
 Result<std::unique_ptr<Device>> Device::make(DeviceKind kind, int threads) {
-  if (kind != DeviceKind::ref && kind != DeviceKind::cpu)
-    return Error{ErrorCode::unsupported, cat("device ", name(kind), ": this build has the ref and cpu backends only")};
+  const Vendor* vendor = vendor_of(kind);
+  if (!vendor && !reads_host_memory(kind))
+    return Error{ErrorCode::unsupported, cat("device ", name(kind), ": this build has no such backend")};
   if (threads < 0 || threads > 1024)
     return Error{ErrorCode::bad_request, cat("threads: expected 0..1024, found ", threads)};
   if (kind == DeviceKind::cpu && !cpu_has_what_it_needs())
@@ -83,35 +102,48 @@ Result<std::unique_ptr<Device>> Device::make(DeviceKind kind, int threads) {
                  "device cpu: expected a CPU with AVX2 and FMA, found none; --device ref runs on any"};
   if (threads == 0) threads = cores_of_this_process();
   std::string description = cat(name(kind), " ", cpu_name(), ", ", threads, threads == 1 ? " thread" : " threads");
-  return std::unique_ptr<Device>(new Device(kind, std::move(description), std::make_unique<ThreadPool>(threads)));
+  if (vendor) {
+    WP_TRY(const std::string found, vendor->describe());
+    description = cat(name(kind), " ", found);
+  }
+  return std::unique_ptr<Device>(
+      new Device(kind, std::move(description), std::make_unique<ThreadPool>(vendor ? 1 : threads), vendor));
 }
 
-Result<std::byte*> Device::allocate(int64_t bytes, const char* purpose) {
+Result<std::byte*> Device::allocate(int64_t bytes, const char* purpose, Memory memory) {
   WP_ASSERT(bytes >= 0);
-  // Large allocations lie on huge pages where the system gives them: scattered keys and wide rows then cost no misses
-  // of the address cache.
-  const size_t alignment = bytes >= kHugeFrom ? kHugePage : kAlignment;
-  const size_t rounded = (static_cast<size_t>(bytes) + alignment - 1) / alignment * alignment + kAlignment;
-  void* data = std::aligned_alloc(alignment, (rounded + alignment - 1) / alignment * alignment);
+  void* data = vendor_ ? vendor_->allocate(bytes + static_cast<int64_t>(kAlignment), memory) : allocate_host(bytes);
   if (!data)
     return Error{ErrorCode::no_memory, cat(name(kind_), ": ", purpose, ": could not allocate ", bytes, " bytes (",
                                            allocated_bytes_, " in use)")};
-#if defined(MADV_HUGEPAGE)
-  if (alignment == kHugePage) madvise(data, rounded, MADV_HUGEPAGE);
-#endif
-  std::memset(data, 0, rounded);
   allocated_bytes_ += bytes;
   return static_cast<std::byte*>(data);
 }
 
-void Device::release(std::byte* data, int64_t bytes) noexcept {
-  std::free(data);
+void Device::release(std::byte* data, int64_t bytes, Memory memory) noexcept {
+  if (vendor_) vendor_->release(data, memory);
+  else std::free(data);
   allocated_bytes_ -= bytes;
 }
 
-Result<Buffer> Buffer::make(Device& device, int64_t size_bytes, const char* purpose) {
-  WP_TRY(std::byte * data, device.allocate(size_bytes, purpose));
-  return Buffer(device, data, size_bytes);
+void Device::copy(void* to, const void* from, int64_t bytes) {
+  if (vendor_) vendor_->copy(to, from, bytes);
+  else std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+void Device::fill(void* to, uint8_t value, int64_t bytes) {
+  if (vendor_) vendor_->fill(to, value, bytes);
+  else std::memset(to, value, static_cast<size_t>(bytes));
+}
+
+void Stream::upload(void* to, const void* from, int64_t bytes) {
+  if (device_->vendor_) device_->vendor_->upload(to, from, bytes);
+  else std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+Result<Buffer> Buffer::make(Device& device, int64_t size_bytes, const char* purpose, Memory memory) {
+  WP_TRY(std::byte * data, device.allocate(size_bytes, purpose, memory));
+  return Buffer(device, data, size_bytes, memory);
 }
 
 Tensor Buffer::view(DType dtype, const Shape& shape, int64_t offset_bytes) const {
@@ -123,6 +155,7 @@ void Buffer::swap(Buffer& other) noexcept {
   std::swap(device_, other.device_);
   std::swap(data_, other.data_);
   std::swap(size_bytes_, other.size_bytes_);
+  std::swap(memory_, other.memory_);
 }
 
 }  // namespace wp

@@ -16,8 +16,27 @@ namespace wp {
 
 enum class DeviceKind : uint8_t { ref, cpu, cuda, hip };  // ref: plain loops in double, on any CPU.
 
+// Where a buffer's bytes lie. `shared` is read and written by the host and by kernels; `device` is the device's own,
+// fast for kernels, and reached from the host through Device::copy and Device::fill alone. One and the same on ref and
+// cpu.
+enum class Memory : uint8_t { shared, device };
+
 const char* name(DeviceKind kind);
+// Kernels of these read any host memory: weights where a file is mapped, a vector's elements.
+constexpr bool reads_host_memory(DeviceKind kind) { return kind == DeviceKind::ref || kind == DeviceKind::cpu; }
 Result<DeviceKind> device_kind(std::string_view name);
+
+// What a vendor's runtime does for Device. A call that fails after startup is fatal.
+struct Vendor {
+  Result<std::string> (*describe)();  // "NVIDIA H200, 132 multiprocessors"; an error where there is no device.
+  int (*workspaces)();
+  std::byte* (*allocate)(int64_t size_bytes, Memory memory);  // Zeroed; null where there is no room.
+  void (*release)(std::byte* data, Memory memory);
+  void (*copy)(void* to, const void* from, int64_t size_bytes);
+  void (*upload)(void* to, const void* from, int64_t size_bytes);
+  void (*fill)(void* to, uint8_t value, int64_t size_bytes);
+  void (*synchronize)();
+};
 
 // One device and, for ref and cpu, the threads that compute on it. Outlives everything made from it.
 class Device {
@@ -30,27 +49,40 @@ class Device {
   const std::string& description() const { return description_; }  // "cpu Intel Xeon, 2 threads, avx512"
   ThreadPool& threads() const { return *threads_; }
 
-  Result<std::byte*> allocate(int64_t size_bytes, const char* purpose);  // Aligned to 64 bytes, zeroed.
-  void release(std::byte* data, int64_t size_bytes) noexcept;
+  // Parts of a workspace (kernels::Workspace): threads on a CPU, blocks of threads that run side by side on a GPU.
+  int workspaces() const { return vendor_ ? vendor_->workspaces() : threads_->threads(); }
+
+  // Aligned to 64 bytes, zeroed.
+  Result<std::byte*> allocate(int64_t size_bytes, const char* purpose, Memory memory = Memory::shared);
+  void release(std::byte* data, int64_t size_bytes, Memory memory) noexcept;
+  // Between any two memories; finished on return. Not while kernels run that touch either.
+  void copy(void* to, const void* from, int64_t size_bytes);
+  void fill(void* to, uint8_t value, int64_t size_bytes);
   int64_t allocated_bytes() const { return allocated_bytes_; }
 
  private:
-  Device(DeviceKind kind, std::string description, std::unique_ptr<ThreadPool> threads);
+  friend class Stream;
+  Device(DeviceKind kind, std::string description, std::unique_ptr<ThreadPool> threads, const Vendor* vendor);
 
   DeviceKind kind_;
   std::string description_;
   std::unique_ptr<ThreadPool> threads_;
+  const Vendor* vendor_ = nullptr;
   int64_t allocated_bytes_ = 0;
 };
 
-// Work in order. On ref and cpu every call has finished when it returns.
+// Work in order. On ref and cpu every call has finished when it returns; on a GPU after synchronize().
 class Stream {
  public:
   explicit Stream(Device& device) : device_(&device) {}
   Device& device() const { return *device_; }
   DeviceKind kind() const { return device_->kind(); }
   ThreadPool& threads() const { return device_->threads(); }
-  void synchronize() {}
+  void synchronize() {
+    if (device_->vendor_) device_->vendor_->synchronize();
+  }
+  // From shared memory that stays as it is until synchronize().
+  void upload(void* to, const void* from, int64_t size_bytes);
 
   // Launches are written down there; null ends it. Not owned.
   void record(Recorder* recorder) { recorder_ = recorder; }
@@ -64,7 +96,7 @@ class Stream {
 // One allocation on one device. Move-only, never grows.
 class Buffer {
  public:
-  static Result<Buffer> make(Device& device, int64_t size_bytes, const char* purpose);
+  static Result<Buffer> make(Device& device, int64_t size_bytes, const char* purpose, Memory memory = Memory::shared);
 
   Buffer() = default;
   Buffer(Buffer&& other) noexcept { swap(other); }
@@ -73,7 +105,7 @@ class Buffer {
     return *this;
   }
   ~Buffer() {
-    if (device_) device_->release(data_, size_bytes_);
+    if (device_) device_->release(data_, size_bytes_, memory_);
   }
 
   // Non-owning; valid while this buffer lives. Asserts that the view lies inside.
@@ -83,13 +115,14 @@ class Buffer {
   explicit operator bool() const { return data_ != nullptr; }
 
  private:
-  Buffer(Device& device, std::byte* data, int64_t size_bytes)
-      : device_(&device), data_(data), size_bytes_(size_bytes) {}
+  Buffer(Device& device, std::byte* data, int64_t size_bytes, Memory memory)
+      : device_(&device), data_(data), size_bytes_(size_bytes), memory_(memory) {}
   void swap(Buffer& other) noexcept;
 
   Device* device_ = nullptr;
   std::byte* data_ = nullptr;
   int64_t size_bytes_ = 0;
+  Memory memory_ = Memory::shared;
 };
 
 }  // namespace wp

@@ -14,13 +14,25 @@ struct KernelTable {
   const char* name;
   Kernel ref = nullptr;
   Kernel cpu = nullptr;
+  Kernel gpu = nullptr;  // CUDA; null where the program was built without.
 
-  Kernel of(DeviceKind kind) const { return kind == DeviceKind::ref ? ref : kind == DeviceKind::cpu ? cpu : nullptr; }
+  Kernel of(DeviceKind kind) const {
+    switch (kind) {
+      case DeviceKind::ref: return ref;
+      case DeviceKind::cpu: return cpu;
+      case DeviceKind::cuda: return gpu;
+      default: return nullptr;
+    }
+  }
   // Runs the kernel of the stream's backend. That there is one was checked on loading (ops::check_backend).
   void run(Stream& stream, const Args& args) const {
     const Kernel kernel = of(stream.kind());
     WP_ASSERT(kernel);
-    if (Recorder* recorder = stream.recorder()) return recorder->time(name, [&] { kernel(stream, args); });
+    if (Recorder* recorder = stream.recorder())
+      return recorder->time(name, [&] {
+        kernel(stream, args);
+        stream.synchronize();
+      });
     kernel(stream, args);
   }
 };

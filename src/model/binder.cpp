@@ -12,9 +12,13 @@ void Binder::count(const Matrix& matrix) {
 Result<void> Binder::keep(Result<Matrix> found, Matrix& to) {
   WP_TRY(to, std::move(found));
   count(to);
+  queue(to);
+  return {};
+}
+
+void Binder::queue(Matrix& to) {
   packed_bytes_ += ops::packed_bytes(device_, to);
   to_pack_.push_back(&to);
-  return {};
 }
 
 Result<void> Binder::matrix(const std::string& prefix, int64_t N, int64_t K, Matrix& to) {
@@ -23,19 +27,42 @@ Result<void> Binder::matrix(const std::string& prefix, int64_t N, int64_t K, Mat
 
 Result<void> Binder::table(const std::string& prefix, int64_t N, int64_t K, Matrix& to) {
   WP_TRY(to, checkpoint_->bind_matrix(prefix, N, K));
-  count(to);
+  made_table(to);
   return {};
 }
 
-void Binder::count_table(const Matrix& table) { count(table); }
+// Packing for a device without sight of host memory keeps rows.
+void Binder::made_table(Matrix& table) {
+  count(table);
+  if (!reads_host_memory(device_)) queue(table);
+}
 
 void Binder::tie(const Matrix& table, Matrix& to) {
   to = table;
-  packed_bytes_ += ops::packed_bytes(device_, to);
-  to_pack_.push_back(&to);
+  queue(to);
+}
+
+void Binder::place(const void* data, DType dtype, const Shape& shape, Tensor& view) {
+  view = Tensor(data, dtype, shape);
+  packed_bytes_ += ops::placed_bytes(device_, view.size_bytes());
+  to_place_.push_back(&view);
+}
+
+void Binder::share(const std::vector<Matrix>& matrices, std::span<const Matrix>& view) {
+  const auto bytes = static_cast<int64_t>(matrices.size() * sizeof(Matrix));
+  shared_bytes_ += ops::placed_bytes(device_, bytes);
+  to_share_.push_back({matrices.data(), bytes, [&view, count = matrices.size()](const void* data) {
+                         view = {static_cast<const Matrix*>(data), count};
+                       }});
 }
 
 Result<void> Binder::vector(const std::string& name, const Shape& shape, Tensor& to) {
+  WP_TRY(host_vector(name, shape, to));
+  place(to.data, DType::f32, shape, to);
+  return {};
+}
+
+Result<void> Binder::host_vector(const std::string& name, const Shape& shape, Tensor& to) {
   WP_TRY(to, checkpoint_->bind_f32(name, shape));
   parameters_ += to.count();
   weight_bytes_ += to.size_bytes();
@@ -50,7 +77,7 @@ Result<void> Binder::integers(const std::string& name, int64_t count, std::vecto
 }
 
 Result<void> Binder::experts(const std::string& prefix, int64_t E, int64_t F, int64_t M,
-                             std::vector<kernels::ExpertWeights>& to) {
+                             std::vector<kernels::ExpertWeights>& to, std::span<const kernels::ExpertWeights>& view) {
   to.resize(static_cast<size_t>(E));
   const std::string gate_up = prefix + ".experts.gate_up_proj", down = prefix + ".experts.down_proj";
   const bool fused = has(gate_up);
@@ -67,11 +94,16 @@ Result<void> Binder::experts(const std::string& prefix, int64_t E, int64_t F, in
       WP_TRY(matrix(one + ".down_proj", M, F, expert.down));
     }
   }
+  const auto bytes = static_cast<int64_t>(to.size() * sizeof(kernels::ExpertWeights));
+  shared_bytes_ += ops::placed_bytes(device_, bytes);
+  to_share_.push_back({to.data(), bytes, [&view, count = to.size()](const void* data) {
+                         view = {static_cast<const kernels::ExpertWeights*>(data), count};
+                       }});
   return {};
 }
 
 Result<ops::WeightArena> Binder::pack(Device& device, const ProgressSink& progress) {
-  WP_TRY(auto arena, ops::WeightArena::make(device, packed_bytes_));
+  WP_TRY(auto arena, ops::WeightArena::make(device, packed_bytes_, shared_bytes_));
   LoadProgress state{.phase = "weights", .bytes_total = weight_bytes_};
   for (Matrix* matrix : to_pack_) {
     const Matrix rows = *matrix;
@@ -80,17 +112,23 @@ Result<ops::WeightArena> Binder::pack(Device& device, const ProgressSink& progre
     state.bytes_done += rows.data_bytes() + rows.scale_bytes();
     if (progress) progress(state);
   }
+  for (Tensor* tensor : to_place_)
+    *tensor = Tensor(arena.place(tensor->data, tensor->size_bytes()), tensor->dtype, tensor->shape);
+  for (const Shared& shared : to_share_) shared.set(arena.share(shared.data, shared.size_bytes));
   to_pack_.clear();
+  to_place_.clear();
+  to_share_.clear();
   return arena;
 }
 
-Result<void> bind_conv(Binder& binder, const std::string& name, int64_t channels, int64_t taps,
-                       std::vector<float>& to) {
+Result<void> bind_conv(Binder& binder, const std::string& name, int64_t channels, int64_t taps, std::vector<float>& to,
+                       Tensor& view) {
   Tensor weight;
-  WP_TRY(binder.vector(name, {channels, 1, taps}, weight));
+  WP_TRY(binder.host_vector(name, {channels, 1, taps}, weight));
   to.resize(static_cast<size_t>(channels * taps));
   for (int64_t c = 0; c < channels; ++c)
     for (int64_t i = 0; i < taps; ++i) to[static_cast<size_t>(i * channels + c)] = weight.f32()[c * taps + i];
+  binder.place(to.data(), DType::f32, {taps, channels}, view);
   return {};
 }
 

@@ -33,7 +33,7 @@ Result<void> bind_moe(Binder& binder, const std::string& prefix, const TrunkConf
                       MoeBlock& block) {
   block.config = config;
   WP_TRY(binder.matrix(prefix + ".gate", config.E, trunk.M, block.router));
-  WP_TRY(binder.experts(prefix, config.E, config.F, trunk.M, block.experts));
+  WP_TRY(binder.experts(prefix, config.E, config.F, trunk.M, block.experts, block.experts_at));
   WP_TRY(bind_swiglu(binder, prefix + ".shared_expert", trunk.M, config.shared_F, block.shared));
   return binder.matrix(prefix + ".shared_expert_gate", 1, trunk.M, block.shared_gate);
 }
@@ -66,7 +66,7 @@ void moe_forward(Stream& stream, const MoeBlock& block, const Tensor& x, const M
   const Tensor shared = scratch.shared_out.rows(T), shared_gate = scratch.shared_gate.rows(T);
   swiglu_forward(stream, block.shared, x, scratch.shared, shared);
   ops::matmul(stream, x, block.shared_gate, shared_gate);
-  ops::experts(stream, block.experts, x, routing, shared, shared_gate, y,
+  ops::experts(stream, block.experts_at, x, routing, shared, shared_gate, y,
                {.hidden = scratch.hidden.rows(T * A), .outputs = scratch.outputs.rows(T * A), .workspace = workspace});
 }
 

@@ -2,6 +2,7 @@
 // bound.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct MoeBlock {
   MoeConfig config;
   Matrix router;  // [E, M]
   std::vector<kernels::ExpertWeights> experts;
+  std::span<const kernels::ExpertWeights> experts_at;  // The same, where kernels read it
   SwigluBlock shared;
   Matrix shared_gate;  // [1, M]
   double multiply_adds() const;

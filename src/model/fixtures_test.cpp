@@ -9,8 +9,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "ops/tables.h"
 #include "testing/model_run.h"
+#include "testing/op_case.h"
 #include "testing/seeds.h"
 
 namespace wp {
@@ -90,7 +90,7 @@ class Fixture : public ::testing::TestWithParam<std::tuple<fs::path, DeviceKind>
     ASSERT_TRUE(run.ok()) << run.error().message;
     run_ = std::move(*run);
     // The relatives of qwen4_exp with larger residuals agree with transformers to 7e-4 in double, too.
-    tolerance_ = kind == DeviceKind::cpu ? 2e-3 : run_->info().family.starts_with("qwen3_5") ? 1e-3 : 2e-4;
+    tolerance_ = kind != DeviceKind::ref ? 2e-3 : run_->info().family.starts_with("qwen3_5") ? 1e-3 : 2e-4;
   }
   Reference reference_;
   std::unique_ptr<ModelRun> run_;
@@ -155,14 +155,8 @@ TEST_P(Fixture, ResumesFromAnchors) {
   }
 }
 
-std::vector<DeviceKind> backends() {
-  std::vector<DeviceKind> kinds{DeviceKind::ref};
-  if (ops::check_backend(DeviceKind::cpu).ok()) kinds.push_back(DeviceKind::cpu);
-  return kinds;
-}
-
 INSTANTIATE_TEST_SUITE_P(All, Fixture,
-                         ::testing::Combine(::testing::ValuesIn(fixtures()), ::testing::ValuesIn(backends())),
+                         ::testing::Combine(::testing::ValuesIn(fixtures()), ::testing::ValuesIn(testing::backends())),
                          [](const auto& info) {
                            std::string name = std::get<0>(info.param).filename().string();
                            const std::string parent = std::get<0>(info.param).parent_path().filename().string();

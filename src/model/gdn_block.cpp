@@ -5,10 +5,6 @@
 namespace wp {
 namespace {
 
-Tensor columns_of(const std::vector<int32_t>& columns) {
-  return Tensor(static_cast<const void*>(columns.data()), DType::i32, {static_cast<int64_t>(columns.size())});
-}
-
 // Outputs of in_proj_qkvz lie by key head: its q, its k, then v and z of its HV / HK value heads; those of in_proj_ba
 // too: b, then a. q, k and v go to the order of the convolution's channels.
 void map_columns(GdnBlock& block) {
@@ -47,13 +43,20 @@ Result<void> bind_gdn(Binder& binder, const std::string& prefix, const TrunkConf
     WP_TRY(binder.matrix(prefix + "in_proj_qkvz", channels + value, M, block.qkvz));
     WP_TRY(binder.matrix(prefix + "in_proj_ba", 2 * HV, M, block.ba));
     map_columns(block);
+    const auto place = [&](const std::vector<int32_t>& columns, Tensor& view) {
+      binder.place(columns.data(), DType::i32, {static_cast<int64_t>(columns.size())}, view);
+    };
+    place(block.qkv_columns, block.qkv_at);
+    place(block.z_columns, block.z_at);
+    place(block.b_columns, block.b_at);
+    place(block.a_columns, block.a_at);
   } else {
     WP_TRY(binder.matrix(prefix + "in_proj_qkv", channels, M, block.qkv));
     WP_TRY(binder.matrix(prefix + "in_proj_z", value, M, block.z));
     WP_TRY(binder.matrix(prefix + "in_proj_b", HV, M, block.b));
     WP_TRY(binder.matrix(prefix + "in_proj_a", HV, M, block.a));
   }
-  WP_TRY(bind_conv(binder, prefix + "conv1d.weight", channels, config.taps, block.conv));
+  WP_TRY(bind_conv(binder, prefix + "conv1d.weight", channels, config.taps, block.conv, block.conv_at));
   WP_TRY(binder.vector(prefix + "A_log", {HV}, block.A_log));
   WP_TRY(binder.vector(prefix + "dt_bias", {HV}, block.dt_bias));
   WP_TRY(binder.vector(prefix + "norm.weight", {config.gdn_DV}, block.norm));
@@ -88,18 +91,17 @@ void gdn_forward(Stream& stream, const Pass& pass, const GdnBlock& block, const 
     const Tensor qkvz = scratch.qkvz.rows(T), ba = scratch.ba.rows(T);
     ops::matmul(stream, x, block.qkvz, qkvz);
     ops::matmul(stream, x, block.ba, ba);
-    ops::gather_columns(stream, qkvz, columns_of(block.qkv_columns), u);
-    ops::gather_columns(stream, qkvz, columns_of(block.z_columns), z);
-    ops::gather_columns(stream, ba, columns_of(block.b_columns), b);
-    ops::gather_columns(stream, ba, columns_of(block.a_columns), a);
+    ops::gather_columns(stream, qkvz, block.qkv_at, u);
+    ops::gather_columns(stream, qkvz, block.z_at, z);
+    ops::gather_columns(stream, ba, block.b_at, b);
+    ops::gather_columns(stream, ba, block.a_at, a);
   } else {
     ops::matmul(stream, x, block.qkv, u);
     ops::matmul(stream, x, block.z, z);
     ops::matmul(stream, x, block.b, b);
     ops::matmul(stream, x, block.a, a);
   }
-  const Tensor conv(static_cast<const void*>(block.conv.data()), DType::f32, {block.taps, block.heads.channels()});
-  ops::conv_silu(stream, pass.view(), u, conv, 1, block.conv_offset, mixed);
+  ops::conv_silu(stream, pass.view(), u, block.conv_at, 1, block.conv_offset, mixed);
   ops::gdn(stream, pass.view(), block.heads, mixed, a, b, block.A_log, block.dt_bias, block.state_offset, o, workspace);
   ops::gated_norm(stream, o, z, block.norm, block.epsilon, block.gate, o);
   ops::matmul(stream, o, block.out, y);

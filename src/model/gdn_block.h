@@ -21,10 +21,12 @@ struct GdnBlock {
   Matrix qkv, z, b, a;  // Released layout; the interleaved one of qwen3_next instead has
   Matrix qkvz, ba;      // these two, and where each output of the first four lies in their outputs:
   std::vector<int32_t> qkv_columns, z_columns, b_columns, a_columns;
-  std::vector<float> conv;  // [taps, channels]
-  Tensor A_log, dt_bias;    // [HV]
-  Tensor norm;              // [DV]
-  Matrix out;               // [M, HV * DV]
+  Tensor qkv_at, z_at, b_at, a_at;  // The same, where kernels read it
+  std::vector<float> conv;          // [taps, channels]
+  Tensor conv_at;
+  Tensor A_log, dt_bias;  // [HV]
+  Tensor norm;            // [DV]
+  Matrix out;             // [M, HV * DV]
   int64_t state_offset = 0, conv_offset = 0;
 
   int64_t value_width() const { return heads.HV * heads.DV; }

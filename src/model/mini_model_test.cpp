@@ -8,8 +8,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "ops/tables.h"
 #include "testing/model_run.h"
+#include "testing/op_case.h"
 #include "testing/seeds.h"
 
 namespace wp {
@@ -95,13 +95,7 @@ TEST_P(MiniModel, AgreesWithItsReference) {
   EXPECT_EQ(checked, ref ? 4 : 6);
 }
 
-std::vector<DeviceKind> backends() {
-  std::vector<DeviceKind> kinds{DeviceKind::ref};
-  if (ops::check_backend(DeviceKind::cpu).ok()) kinds.push_back(DeviceKind::cpu);
-  return kinds;
-}
-
-INSTANTIATE_TEST_SUITE_P(Backends, MiniModel, ::testing::ValuesIn(backends()),
+INSTANTIATE_TEST_SUITE_P(Backends, MiniModel, ::testing::ValuesIn(testing::backends()),
                          [](const auto& info) { return std::string(wp::name(info.param)); });
 
 }  // namespace

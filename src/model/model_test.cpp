@@ -5,15 +5,14 @@
 #include "model/families.h"
 #include "model/layout.h"
 #include "model/ngram_block.h"
-#include "ops/tables.h"
+#include "testing/op_case.h"
 #include "testing/seeds.h"
 
 namespace wp {
 namespace {
 
 TEST(NumericsId, IsTheSameAgainAndWithOtherThreads) {
-  for (DeviceKind kind : {DeviceKind::ref, DeviceKind::cpu}) {
-    if (!ops::check_backend(kind).ok()) continue;
+  for (DeviceKind kind : testing::backends()) {
     uint64_t ids[3];
     for (int i = 0; i < 3; ++i) {
       auto device = Device::make(kind, 1 + i);

@@ -109,8 +109,9 @@ Result<void> bind_shards(Binder& binder, const std::string& prefix, const NgramC
              .data = found.data,
              .scale = scale.data,
              .scale_dtype = DType::f32};
-    binder.count_table(shard);
+    binder.made_table(shard);
   }
+  binder.share(block.shards, block.shards_at);
   return {};
 }
 
@@ -144,7 +145,7 @@ Result<void> bind_ngram(Binder& binder, const std::string& prefix, const TrunkCo
   WP_TRY(binder.vector(prefix + "norm_key.weight", {W}, block.norms.key));
   WP_TRY(binder.vector(prefix + "norm_query.weight", {W}, block.norms.query));
   WP_TRY(binder.vector(prefix + "norm_conv.weight", {W}, block.norms.conv));
-  WP_TRY(bind_conv(binder, prefix + "conv1d.weight", W, config.taps, block.conv));
+  WP_TRY(bind_conv(binder, prefix + "conv1d.weight", W, config.taps, block.conv, block.conv_at));
   block.taps = config.taps;
   block.conv_offset = state.add((config.taps - 1) * config.order * W * 4);
   // Each layer has its own ids: it advances them when it runs, and they may lie where they are read.
@@ -171,12 +172,11 @@ void ngram_forward(Stream& stream, const Pass& pass, const NgramBlock& block, co
   const Tensor value = scratch.value.rows(T), gated = scratch.gated.rows(T), normed = scratch.normed.rows(T);
   const Tensor mixed = scratch.mixed.rows(T);
   ops::ngram_rows(stream, pass.view(), block.hash, pass.tokens(), block.ids_offset, rows);
-  ops::table_rows(stream, block.shards, block.shard_rows, rows, embedding);
+  ops::table_rows(stream, block.shards_at, block.shard_rows, rows, embedding);
   ops::matmul(stream, embedding, block.key, key);
   ops::matmul(stream, embedding, block.value, value);
   ops::ngram_gate(stream, block.norms, H, key, value, gated, normed);
-  const Tensor conv(static_cast<const void*>(block.conv.data()), DType::f32, {block.taps, H.dim(1)});
-  ops::conv_silu(stream, pass.view(), normed, conv, block.hash.order, block.conv_offset, mixed);
+  ops::conv_silu(stream, pass.view(), normed, block.conv_at, block.hash.order, block.conv_offset, mixed);
   ops::add(stream, H, gated, mixed);
 }
 

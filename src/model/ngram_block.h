@@ -1,6 +1,7 @@
 // The n-gram embedding of a qwen4_exp layer (PLE, spec/qwen4_exp.md 3.5): its hash, table and layer. Const once bound.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,11 +36,13 @@ NgramConstants ngram_constants(const NgramConfig& config, int64_t vocabulary, in
 struct NgramBlock {
   ops::NgramHash hash;
   std::vector<Matrix> shards;
+  std::span<const Matrix> shards_at;  // The same, where kernels read it
   int64_t shard_rows = 0;
   Matrix key;    // [S * M, embed_dim]
   Matrix value;  // [M, embed_dim]
   ops::NgramNorms norms;
   std::vector<float> conv;  // [taps, S * M]
+  Tensor conv_at;
   int64_t taps = 0;
   int64_t conv_offset = 0, ids_offset = 0;
 

@@ -1,3 +1,4 @@
+#include <span>
 #include <vector>
 
 #include "core/hash.h"
@@ -30,18 +31,19 @@ constexpr const char* kArchitecture = "other";
 class Probe {
  public:
   explicit Probe(Stream& stream) : stream_(stream), pages_(make(2 * kPages.layer_bytes())), slot_(make(kSlotBytes)) {
-    const int64_t bytes = ops::workspace_bytes_per_thread(kT);
-    workspace_ = {.data = make(bytes * stream.threads().threads()).data(), .bytes_per_thread = bytes};
-    for (int32_t t = 0; t < kT; ++t) {
-      row_segment_.push_back(0);
-      row_position_.push_back(t);
-    }
-    segment_ = {.rows = kT, .state_out = slot_.data(), .pages = page_ids_};
+    const int64_t bytes = ops::workspace_bytes_per_thread(kT), parts = stream.device().workspaces();
+    workspace_ = {.data = make(bytes * parts).data(), .bytes_per_thread = bytes, .threads = parts};
+    const Tensor row_segment = blank(DType::i32, {kT}), row_position = blank(DType::i32, {kT});
+    for (int32_t t = 0; t < kT; ++t) row_position.i32()[t] = t;
+    const Tensor page_ids = blank(DType::i32, {2});
+    page_ids.i32()[1] = 1;
+    auto* segment = reinterpret_cast<kernels::SegmentView*>(make(sizeof(kernels::SegmentView)).data());
+    *segment = {.rows = kT, .state_out = slot_.data(), .pages = page_ids.i32()};
     batch_ = {.rows = kT,
               .segments_count = 1,
-              .segments = &segment_,
-              .row_segment = row_segment_.data(),
-              .row_position = row_position_.data(),
+              .segments = segment,
+              .row_segment = row_segment.i32(),
+              .row_position = row_position.i32(),
               .pages = pages_.data(),
               .page_bytes = kPages.layer_bytes()};
   }
@@ -83,7 +85,10 @@ class Probe {
           static_cast<std::byte>(static_cast<uint8_t>(uniform(salt, static_cast<uint64_t>(i)) * 256) & mask);
     return tensor;
   }
-  void add(const Tensor& tensor) { hash_ = hash_bytes(tensor.data, static_cast<size_t>(tensor.size_bytes()), hash_); }
+  void add(const Tensor& tensor) {
+    stream_.synchronize();
+    hash_ = hash_bytes(tensor.data, static_cast<size_t>(tensor.size_bytes()), hash_);
+  }
 
   Matrix packed(const Matrix& rows) {
     auto arena = ops::WeightArena::make(stream_.device(), ops::packed_bytes(stream_.kind(), rows));
@@ -170,9 +175,11 @@ class Probe {
   }
 
   void experts() {
-    std::vector<kernels::ExpertWeights> matrices;
-    for (int e = 0; e < 5; ++e)
-      matrices.push_back({.gate = matrix(16, 24), .up = matrix(16, 24), .down = matrix(24, 16)});
+    constexpr size_t kE = 5;
+    const auto matrices =
+        std::span(reinterpret_cast<kernels::ExpertWeights*>(make(kE * sizeof(kernels::ExpertWeights)).data()), kE);
+    for (kernels::ExpertWeights& expert : matrices)
+      expert = {.gate = matrix(16, 24), .up = matrix(16, 24), .down = matrix(24, 16)};
     const ops::Routing routing{.experts = blank(DType::i32, {kT, 2}),
                                .weights = blank({kT, 2}),
                                .offsets = blank(DType::i32, {6}),
@@ -197,9 +204,6 @@ class Probe {
   std::vector<std::unique_ptr<ops::WeightArena>> arenas_;
   Buffer &pages_, &slot_;
   kernels::Workspace workspace_;
-  std::vector<int32_t> row_segment_, row_position_;
-  int32_t page_ids_[2] = {0, 1};
-  kernels::SegmentView segment_;
   kernels::BatchView batch_;
   uint64_t hash_ = kPrefillNumerics;
 };

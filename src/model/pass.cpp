@@ -1,5 +1,9 @@
 #include "model/pass.h"
 
+#include <cstring>
+
+#include "model/layout.h"
+
 namespace wp {
 
 Pass::Pass(const ScratchLimits& limits, int64_t page_bytes) : limits_(limits), page_bytes_(page_bytes) {
@@ -14,10 +18,11 @@ Pass::Pass(const ScratchLimits& limits, int64_t page_bytes) : limits_(limits), p
 int64_t Pass::size_bytes() const {
   return static_cast<int64_t>(segments_.capacity() * sizeof(ops::SegmentView) +
                               captures_.capacity() * (sizeof(ops::CaptureView) + sizeof(int32_t)) +
-                              row_segment_.capacity() * 2 * sizeof(int32_t));
+                              row_segment_.capacity() * 2 * sizeof(int32_t)) +
+         staging_.size_bytes() + description_.size_bytes();
 }
 
-void Pass::begin(const Batch& batch, Pools& pools) {
+void Pass::begin(Stream& stream, const Batch& batch, Pools& pools) {
   const auto rows = static_cast<int64_t>(batch.tokens.size());
   WP_ASSERT(rows <= limits_.rows_max && static_cast<int64_t>(batch.segments.size()) <= limits_.segments_max);
   WP_ASSERT(static_cast<int64_t>(batch.logit_rows.size()) <= limits_.logit_rows_max);
@@ -43,6 +48,50 @@ void Pass::begin(const Batch& batch, Pools& pools) {
   const auto logits = static_cast<int64_t>(batch.logit_rows.size());
   for (int32_t row : batch.logit_rows) WP_ASSERT(row >= 0 && row < rows);
   logit_rows_ = Tensor(static_cast<const void*>(batch.logit_rows.data()), DType::i32, {logits});
+  if (description_) upload(stream, batch);
+}
+
+int64_t Pass::description_bytes() const {
+  const int64_t pages = (limits_.context_max + kPageRows - 1) / kPageRows;
+  const auto captures = static_cast<int64_t>(captures_.capacity() * sizeof(ops::CaptureView));
+  return round_up(limits_.segments_max * static_cast<int64_t>(sizeof(ops::SegmentView)), 64) +
+         limits_.segments_max * round_up(pages * 4, 64) + round_up(captures, 64) + limits_.segments_max * 64 +
+         3 * round_up(limits_.rows_max * 4, 64) + round_up(limits_.logit_rows_max * 4, 64);
+}
+
+Result<void> Pass::prepare(Device& device) {
+  if (reads_host_memory(device.kind())) return {};
+  WP_TRY(staging_, Buffer::make(device, description_bytes(), "description of a pass", Memory::shared));
+  WP_TRY(description_, Buffer::make(device, description_bytes(), "description of a pass", Memory::device));
+  return {};
+}
+
+// Everything that kernels read of the pass, in one copy; the views point there afterwards.
+void Pass::upload(Stream& stream, const Batch& batch) {
+  stream.synchronize();
+  int64_t used = 0;
+  const auto put = [&](const auto* data, size_t count) {
+    const auto bytes = static_cast<int64_t>(count * sizeof *data);
+    const int64_t at = used;
+    used += round_up(bytes, 64);
+    WP_ASSERT(used <= staging_.size_bytes());
+    if (bytes > 0) std::memcpy(staging_.data() + at, data, static_cast<size_t>(bytes));
+    return reinterpret_cast<decltype(data)>(description_.data() + at);
+  };
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    ops::SegmentView& segment = segments_[i];
+    // Of a longer list only what the rows reach.
+    const int64_t pages = (segment.position + segment.rows + kPageRows - 1) / kPageRows;
+    segment.pages = put(segment.pages, static_cast<size_t>(pages));
+    segment.captures = put(segment.captures, static_cast<size_t>(segment.captures_count));
+  }
+  view_.segments = put(segments_.data(), segments_.size());
+  view_.row_segment = put(row_segment_.data(), row_segment_.size());
+  view_.row_position = put(row_position_.data(), row_position_.size());
+  tokens_ = Tensor(static_cast<const void*>(put(batch.tokens.data(), batch.tokens.size())), DType::i32, tokens_.shape);
+  logit_rows_ = Tensor(static_cast<const void*>(put(batch.logit_rows.data(), batch.logit_rows.size())), DType::i32,
+                       logit_rows_.shape);
+  stream.upload(description_.data(), staging_.data(), used);
 }
 
 void Pass::add(const Segment& segment) {

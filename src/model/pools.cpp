@@ -11,7 +11,7 @@ Result<Buffer> make_pool(Device& device, int64_t record_bytes, int32_t count, co
   WP_ASSERT(record_bytes >= 0);
   if (count > 0 && record_bytes > std::numeric_limits<int64_t>::max() / 2 / count)
     return Error{ErrorCode::no_memory, cat(purpose, ": ", count, " records of ", record_bytes, " bytes do not fit")};
-  return Buffer::make(device, record_bytes * count, purpose);
+  return Buffer::make(device, record_bytes * count, purpose, Memory::device);
 }
 
 }  // namespace

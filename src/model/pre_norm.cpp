@@ -167,7 +167,7 @@ void PreNorm::forward(Stream& stream, const Batch& batch, Pools& pools, Scratch&
   auto& scratch = static_cast<TrunkScratch<Activations>&>(memory);
   const Activations& a = scratch.a;
   Pass& pass = scratch.pass;
-  pass.begin(batch, pools);
+  pass.begin(stream, batch, pools);
   const int64_t T = pass.rows(), R = pass.logit_rows().dim(0);
   const Tensor H = a.H.rows(T), x = a.x.rows(T), y = a.y.rows(T);
 

@@ -220,7 +220,7 @@ void Qwen4Exp::forward(Stream& stream, const Batch& batch, Pools& pools, Scratch
   auto& scratch = static_cast<TrunkScratch<Activations>&>(memory);
   const Activations& a = scratch.a;
   Pass& pass = scratch.pass;
-  pass.begin(batch, pools);
+  pass.begin(stream, batch, pools);
   const int64_t T = pass.rows(), R = pass.logit_rows().dim(0);
   const auto residual = [&](int64_t rows) {
     return ops::GatedResidualScratch{a.residual.normed.rows(rows), a.residual.low.rows(rows),

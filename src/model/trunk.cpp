@@ -77,15 +77,18 @@ CommonScratch plan_common(ScratchLayout& layout, Device& device, const TrunkConf
   const Tensor cosine = layout.f32({context_max, config.rotary / 2}),
                sine = layout.f32({context_max, config.rotary / 2});
   const int64_t bytes = ops::workspace_bytes_per_thread(context_max);
-  const Tensor work = layout.take(DType::u8, {device.threads().threads(), bytes});
+  const Tensor work = layout.take(DType::u8, {device.workspaces(), bytes});
   return {.rope = {.cosine = cosine.f32(), .sine = sine.f32(), .rotary = config.rotary},
-          .workspace = {.data = work.data, .bytes_per_thread = bytes}};
+          .workspace = {.data = work.data, .bytes_per_thread = bytes, .threads = device.workspaces()}};
 }
 
-void fill_common(const CommonScratch& common, const TrunkConfig& config, int64_t context_max) {
+void fill_common(const CommonScratch& common, Device& device, const TrunkConfig& config, int64_t context_max) {
   const Shape shape{context_max, config.rotary / 2};
-  ops::fill_rope(Tensor(static_cast<const void*>(common.rope.cosine), DType::f32, shape),
-                 Tensor(static_cast<const void*>(common.rope.sine), DType::f32, shape), config.theta);
+  std::vector<float> cosine(static_cast<size_t>(shape.count())), sine(cosine.size());
+  ops::fill_rope(Tensor(static_cast<void*>(cosine.data()), DType::f32, shape),
+                 Tensor(static_cast<void*>(sine.data()), DType::f32, shape), config.theta);
+  device.copy(const_cast<float*>(common.rope.cosine), cosine.data(), shape.count() * 4);
+  device.copy(const_cast<float*>(common.rope.sine), sine.data(), shape.count() * 4);
 }
 
 }  // namespace wp

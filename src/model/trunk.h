@@ -64,7 +64,7 @@ struct CommonScratch {
   ops::Workspace workspace;
 };
 CommonScratch plan_common(ScratchLayout& layout, Device& device, const TrunkConfig& config, int64_t context_max);
-void fill_common(const CommonScratch& common, const TrunkConfig& config, int64_t context_max);
+void fill_common(const CommonScratch& common, Device& device, const TrunkConfig& config, int64_t context_max);
 Result<void> check_limits(const Trunk& trunk, const ScratchLimits& limits);
 
 template <class A>
@@ -75,11 +75,12 @@ Result<std::unique_ptr<Scratch>> TrunkScratch<A>::make(Device& device, const Tru
   plan_common(sizes, device, trunk.config, limits.context_max);
   plan(sizes, model, limits);
   std::unique_ptr<TrunkScratch> scratch(new TrunkScratch(limits, trunk.page_bytes));
-  WP_TRY(scratch->buffer_, Buffer::make(device, sizes.size_bytes(), "scratch"));
+  WP_TRY(scratch->buffer_, Buffer::make(device, sizes.size_bytes(), "scratch", Memory::device));
+  WP_TRY(scratch->pass.prepare(device));
   ScratchLayout layout(scratch->buffer_.data());
   const CommonScratch common = plan_common(layout, device, trunk.config, limits.context_max);
   scratch->a = plan(layout, model, limits);
-  fill_common(common, trunk.config, limits.context_max);
+  fill_common(common, device, trunk.config, limits.context_max);
   scratch->rope = common.rope;
   scratch->workspace = common.workspace;
   return std::unique_ptr<Scratch>(std::move(scratch));

@@ -94,18 +94,17 @@ TEST(IndexKeys, PoolsAcrossPasses) {
     for (const std::vector<int32_t>& pieces :
          std::vector<std::vector<int32_t>>{{23}, {1, 1, 1, 1, 19}, {3, 3, 3, 3, 11}, {2, 5, 1, 1, 14}, {22, 1}}) {
       const Tensor page = op.blank({pages.layout.layer_floats()}), record = op.blank({3 * kDI});
-      const int32_t id = 0;
+      const Tensor ids = op.integers({0});
       int32_t at = 0;
       for (int32_t rows : pieces) {
         kernels::SegmentView segment{.rows = rows,
                                      .position = at,
                                      .state_in = at ? record.data : nullptr,
                                      .state_out = record.data,
-                                     .pages = &id};
-        std::vector<int32_t> row_segment(static_cast<size_t>(rows), 0), row_position(static_cast<size_t>(rows));
-        std::iota(row_position.begin(), row_position.end(), at);
-        const kernels::BatchView batch{
-            rows, 1, &segment, row_segment.data(), row_position.data(), page.data, pages.layout.layer_bytes()};
+                                     .pages = ids.i32()};
+        kernels::BatchView batch = op.batch_of(segment);
+        batch.pages = page.data;
+        batch.page_bytes = pages.layout.layer_bytes();
         ops::index_keys(op.stream(), batch, pages, made.rope, z.rows(at, rows), q_norm, k_norm, 1e-6f, 0,
                         op.blank({rows, kDI}));
         at += rows;

@@ -44,7 +44,7 @@ void expect_cuts_do_not_matter(int64_t state_bytes, const Run& run) {
     for (const std::vector<int32_t>& pieces : std::vector<std::vector<int32_t>>{
              {150}, {1, 149}, {2, 1, 3, 144}, {64, 86}, {63, 2, 64, 21}, {7, 57, 1, 1, 84}}) {
       OpCase part(op.stream(), 5);  // The same numbers for every way of cutting.
-      std::vector<std::byte> record(static_cast<size_t>(state_bytes));
+      const std::span<std::byte> record = part.copied(std::vector<std::byte>(static_cast<size_t>(state_bytes)));
       std::vector<float> results = run(part, whole, pieces, record);
       const auto* state = reinterpret_cast<const float*>(record.data());
       results.insert(results.end(), state, state + state_bytes / 4);
@@ -56,36 +56,24 @@ void expect_cuts_do_not_matter(int64_t state_bytes, const Run& run) {
   });
 }
 
-struct Cut {
-  kernels::SegmentView segment;
-  std::vector<int32_t> row_segment, row_position;
-  kernels::BatchView batch;
-  Cut(int32_t rows, int32_t position, std::byte* record)
-      : segment{.rows = rows, .position = position, .state_in = position ? record : nullptr, .state_out = record},
-        row_segment(static_cast<size_t>(rows), 0) {
-    for (int32_t t = 0; t < rows; ++t) row_position.push_back(position + t);
-    batch = {.rows = rows,
-             .segments_count = 1,
-             .segments = &segment,
-             .row_segment = row_segment.data(),
-             .row_position = row_position.data()};
-  }
-};
+kernels::BatchView cut(OpCase& op, int32_t rows, int32_t position, std::byte* record) {
+  return op.batch_of(
+      {.rows = rows, .position = position, .state_in = position ? record : nullptr, .state_out = record});
+}
 
 TEST(ConvSilu, CutsDoNotMatter) {
   constexpr int64_t kC = 20;
-  expect_cuts_do_not_matter(
-      9 * kC * 4, [](OpCase& op, int64_t whole, const std::vector<int32_t>& pieces, auto& record) {
-        const Tensor u = op.filled({whole, kC}), y = op.blank({whole, kC}), weight = op.filled({4, kC});
-        int32_t at = 0;
-        for (int32_t rows : pieces) {
-          const Cut cut(rows, at, record.data());
-          ops::conv_silu(op.stream(), cut.batch, u.rows(at, rows), weight, 3, 0, y.rows(at, rows));
-          at += rows;
-        }
-        op.give(y);
-        return op.results();
-      });
+  expect_cuts_do_not_matter(9 * kC * 4, [](OpCase& op, int64_t whole, const std::vector<int32_t>& pieces,
+                                           auto& record) {
+    const Tensor u = op.filled({whole, kC}), y = op.blank({whole, kC}), weight = op.filled({4, kC});
+    int32_t at = 0;
+    for (int32_t rows : pieces) {
+      ops::conv_silu(op.stream(), cut(op, rows, at, record.data()), u.rows(at, rows), weight, 3, 0, y.rows(at, rows));
+      at += rows;
+    }
+    op.give(y);
+    return op.results();
+  });
 }
 
 TEST(Gdn, Agrees) {
@@ -112,9 +100,8 @@ TEST(Gdn, CutsDoNotMatter) {
         const Tensor A_log = op.filled({2}), dt_bias = op.filled({2}), o = op.blank({whole, 48});
         int32_t at = 0;
         for (int32_t rows : pieces) {
-          const Cut cut(rows, at, record.data());
-          ops::gdn(op.stream(), cut.batch, kHeads, qkv.rows(at, rows), a.rows(at, rows), b.rows(at, rows), A_log,
-                   dt_bias, 0, o.rows(at, rows), op.workspace(64));
+          ops::gdn(op.stream(), cut(op, rows, at, record.data()), kHeads, qkv.rows(at, rows), a.rows(at, rows),
+                   b.rows(at, rows), A_log, dt_bias, 0, o.rows(at, rows), op.workspace(64));
           at += rows;
         }
         op.give(o);

@@ -102,7 +102,7 @@ TEST(TableRows, CrossesShards) {
       const Tensor rows = op.blank({2, 3}, DType::i64), y = op.blank({2, 3 * 16});
       for (int64_t i = 0; i < 6; ++i)
         rows.i64()[i] = std::array<int64_t, 6>{0, 29, 10, 9, 19, 20}[static_cast<size_t>(i)];
-      ops::table_rows(op.stream(), shards, 10, rows, y);
+      ops::table_rows(op.stream(), op.copied(shards), 10, rows, y);
       op.give(y);
       for (int64_t i = 0; i < 6; ++i)
         ASSERT_EQ(y.f32()[i * 16 + 3],

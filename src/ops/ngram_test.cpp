@@ -63,7 +63,7 @@ TEST(NgramRows, CutsDoNotMatter) {
       for (int32_t count : pieces) {
         const kernels::SegmentView segment{
             .rows = count, .position = at, .state_in = at ? record.data : nullptr, .state_out = record.data};
-        const kernels::BatchView batch{.rows = count, .segments_count = 1, .segments = &segment};
+        const kernels::BatchView batch = op.batch_of(segment);
         const Tensor some = op.integers({tokens.begin() + at, tokens.begin() + at + count});
         ops::ngram_rows(op.stream(), batch, hash, some, 0, rows.rows(at, count));
         at += count;

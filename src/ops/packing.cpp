@@ -10,22 +10,49 @@ int64_t packed_bytes(DeviceKind kind, const Matrix& rows) {
   return packing.size_bytes(rows);
 }
 
-Result<WeightArena> WeightArena::make(Device& device, int64_t size_bytes) {
+int64_t placed_bytes(DeviceKind kind, int64_t size_bytes) {
+  return reads_host_memory(kind) ? 0 : (size_bytes + 63) / 64 * 64;
+}
+
+Result<WeightArena> WeightArena::make(Device& device, int64_t size_bytes, int64_t shared_bytes) {
   WeightArena arena;
-  arena.kind_ = device.kind();
+  arena.device_ = &device;
   if (size_bytes > 0) {
-    WP_TRY(arena.buffer_, Buffer::make(device, size_bytes, "weights"));
+    WP_TRY(arena.buffer_, Buffer::make(device, size_bytes, "weights", Memory::device));
+  }
+  if (shared_bytes > 0) {
+    WP_TRY(arena.shared_, Buffer::make(device, shared_bytes, "tables of weights", Memory::shared));
   }
   return arena;
 }
 
+std::byte* WeightArena::take(const Buffer& buffer, int64_t& used_bytes, int64_t size_bytes) {
+  WP_ASSERT(size_bytes % 64 == 0 && used_bytes + size_bytes <= buffer.size_bytes());
+  std::byte* taken = buffer.data() + used_bytes;
+  used_bytes += size_bytes;
+  return taken;
+}
+
 Matrix WeightArena::pack(const Matrix& rows) {
-  const int64_t bytes = packed_bytes(kind_, rows);
+  const int64_t bytes = packed_bytes(device_->kind(), rows);
   if (bytes == 0) return rows;
-  WP_ASSERT(bytes % 64 == 0 && used_bytes_ + bytes <= buffer_.size_bytes());
-  std::byte* destination = buffer_.data() + used_bytes_;
-  used_bytes_ += bytes;
-  return ops::packing(kind_).pack(rows, destination);
+  return ops::packing(device_->kind()).pack(rows, take(buffer_, used_bytes_, bytes));
+}
+
+const void* WeightArena::place(const void* data, int64_t size_bytes) {
+  const int64_t bytes = placed_bytes(device_->kind(), size_bytes);
+  if (bytes == 0) return data;
+  std::byte* placed = take(buffer_, used_bytes_, bytes);
+  device_->copy(placed, data, size_bytes);
+  return placed;
+}
+
+const void* WeightArena::share(const void* data, int64_t size_bytes) {
+  const int64_t bytes = placed_bytes(device_->kind(), size_bytes);
+  if (bytes == 0) return data;
+  std::byte* placed = take(shared_, shared_used_bytes_, bytes);
+  device_->copy(placed, data, size_bytes);
+  return placed;
 }
 
 }  // namespace wp::ops

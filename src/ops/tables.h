@@ -45,7 +45,7 @@ kernels::Packing packing(DeviceKind kind);
 
 struct TableRow {
   const char* op;
-  bool ref, cpu;
+  bool ref, cpu, gpu;
 };
 std::vector<TableRow> table_rows_list();  // For docs/ops.md and tests.
 

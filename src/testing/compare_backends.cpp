@@ -11,25 +11,35 @@
 
 namespace wp::testing {
 
+std::vector<DeviceKind> backends() {
+  std::vector<DeviceKind> found;
+  for (DeviceKind kind : {DeviceKind::ref, DeviceKind::cpu, DeviceKind::cuda})
+    if (ops::check_backend(kind).ok() && Device::make(kind, 1).ok()) found.push_back(kind);
+  return found;
+}
+
 namespace {
 
 std::vector<float> results_of(DeviceKind kind, int threads, Seed seed, const std::function<void(OpCase&)>& run) {
   auto device = Device::make(kind, threads);
   EXPECT_TRUE(device.ok()) << device.error().message;
   Stream stream(**device);
+  Recorder recorder(1);  // A recorded launch has finished when it returns: tests read results at once.
+  stream.record(&recorder);
   OpCase op(stream, seed);
   run(op);
   return op.results();
 }
 
-void expect_close(const std::vector<float>& found, const std::vector<float>& expected, double tolerance) {
+void expect_close(DeviceKind kind, const std::vector<float>& found, const std::vector<float>& expected,
+                  double tolerance) {
   EXPECT_EQ(found.size(), expected.size());
   double largest = 0;
   for (float value : expected) largest = std::max(largest, std::abs(static_cast<double>(value)));
   for (size_t i = 0; i < std::min(found.size(), expected.size()); ++i) {
     if (std::abs(static_cast<double>(found[i]) - expected[i]) <= tolerance * (1 + largest)) continue;
-    ADD_FAILURE() << "cpu: result " << i << " of " << found.size() << ": expected " << expected[i] << ", found "
-                  << found[i];
+    ADD_FAILURE() << name(kind) << ": result " << i << " of " << found.size() << ": expected " << expected[i]
+                  << ", found " << found[i];
     break;
   }
 }
@@ -51,9 +61,9 @@ bool equal_on_all_instruction_sets(Seed seed, const std::function<void(OpCase&)>
 
 std::vector<float> compare_backends(Seed seed, double tolerance, const std::function<void(OpCase&)>& run) {
   const std::vector<float> expected = results_of(DeviceKind::ref, 2, seed, run);
-  if (!ops::check_backend(DeviceKind::cpu).ok()) return expected;
-  expect_close(results_of(DeviceKind::cpu, 2, seed, run), expected, tolerance);
-  EXPECT_TRUE(equal_on_all_instruction_sets(seed, run));
+  for (DeviceKind kind : backends())
+    if (kind != DeviceKind::ref) expect_close(kind, results_of(kind, 2, seed, run), expected, tolerance);
+  if (ops::check_backend(DeviceKind::cpu).ok()) EXPECT_TRUE(equal_on_all_instruction_sets(seed, run));
   return expected;
 }
 

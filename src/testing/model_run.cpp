@@ -26,8 +26,8 @@ RunningSequence ModelRun::start(int32_t index) {
   RunningSequence sequence{.slot = index};
   for (int32_t i = 0; i < pages_each_; ++i) sequence.pages.push_back(index * pages_each_ + i);
   // What is read before it was written shows.
-  std::memset(pools_.slot(index), 0xFF, static_cast<size_t>(info().slot_bytes));
-  for (int32_t page : sequence.pages) std::memset(pools_.page(page), 0xFF, static_cast<size_t>(info().page_bytes));
+  device_->fill(pools_.slot(index), 0xFF, info().slot_bytes);
+  for (int32_t page : sequence.pages) device_->fill(pools_.page(page), 0xFF, info().page_bytes);
   return sequence;
 }
 
@@ -57,11 +57,17 @@ std::vector<float> ModelRun::pass(Phase phase, const std::vector<Part>& parts, i
     sequence.position += static_cast<int64_t>(part.tokens.size());
   }
   if (last_rows >= 0 && last_rows < static_cast<int64_t>(rows.size())) rows.erase(rows.begin(), rows.end() - last_rows);
-  std::vector<float> logits(rows.size() * static_cast<size_t>(info().vocabulary));
-  model_->forward(
-      *stream_, {.phase = phase, .tokens = tokens, .segments = segments, .logit_rows = rows}, pools_, *scratch_,
-      Tensor(static_cast<void*>(logits.data()), DType::f32, {static_cast<int64_t>(rows.size()), info().vocabulary}));
-  return logits;
+  const Shape shape{static_cast<int64_t>(rows.size()), info().vocabulary};
+  if (shape.count() * 4 > logits_.size_bytes()) {
+    auto made = Buffer::make(*device_, shape.count() * 4, "logits");
+    WP_ASSERT(made.ok());
+    logits_ = std::move(*made);
+  }
+  const Tensor logits = logits_.view(DType::f32, shape);
+  model_->forward(*stream_, {.phase = phase, .tokens = tokens, .segments = segments, .logit_rows = rows}, pools_,
+                  *scratch_, logits);
+  stream_->synchronize();
+  return {logits.f32(), logits.f32() + logits.count()};
 }
 
 std::vector<float> ModelRun::prefill(RunningSequence& sequence, const std::vector<TokenId>& tokens,
@@ -95,6 +101,19 @@ std::vector<float> ModelRun::prefill_rows(RunningSequence& sequence, const std::
     }
   }
   return found;
+}
+
+std::vector<std::byte> ModelRun::record(const std::byte* data, int64_t size_bytes) {
+  std::vector<std::byte> bytes(static_cast<size_t>(size_bytes));
+  device_->copy(bytes.data(), data, size_bytes);
+  return bytes;
+}
+
+void ModelRun::flip_a_bit(std::byte* record) {
+  uint32_t bits = 0;
+  device_->copy(&bits, record + 4, 4);
+  bits ^= 0x00400000u;
+  device_->copy(record + 4, &bits, 4);
 }
 
 std::vector<TokenId> ModelRun::greedy(RunningSequence& sequence, const std::vector<float>& last_logits, int64_t count) {

@@ -33,6 +33,10 @@ class ModelRun {
   Pools& pools() { return pools_; }
   Stream& stream() { return *stream_; }
 
+  // A record of the pools, or its first bytes, wherever it lies; and one bit of its second word turned over.
+  std::vector<std::byte> record(const std::byte* data, int64_t size_bytes);
+  void flip_a_bit(std::byte* record);
+
   // Sequence i of sizes.sequences, from position 0 (its memory is filled with NaN bits first).
   RunningSequence start(int32_t index);
 
@@ -61,6 +65,7 @@ class ModelRun {
   std::unique_ptr<Model> model_;
   std::unique_ptr<Scratch> scratch_;
   Pools pools_;
+  Buffer logits_;
   ModelRunSizes sizes_;
   int32_t pages_each_ = 0;
 };

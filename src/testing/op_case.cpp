@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "core/numbers.h"
 #include "ops/workspace.h"
@@ -89,54 +90,69 @@ const kernels::BatchView& OpCase::batch(const std::vector<SegmentCase>& segments
     return made;
   };
   int32_t row = 0, page = 0;
+  std::vector<std::span<int32_t>> page_ids;
+  std::vector<std::span<kernels::CaptureView>> capture_views;
+  std::vector<kernels::SegmentView> views;
+  std::vector<int32_t> row_segment, row_position;
   for (const SegmentCase& segment : segments) {
     records_.push_back(noise(state_bytes));
     before_.push_back(noise(state_bytes));
-    std::vector<kernels::CaptureView> views;
+    std::vector<kernels::CaptureView> taken;
     for (int32_t rows : segment.captures) {
       captures_.push_back(noise(state_bytes));
-      views.push_back({rows, captures_.back().data()});
+      taken.push_back({rows, captures_.back().data()});
     }
-    capture_views_.push_back(std::move(views));
+    capture_views.push_back(copied(taken));
     std::vector<int32_t> ids;
     for (int32_t i = 0; i <= (segment.position + segment.rows) / 64; ++i) ids.push_back(page++);
-    page_ids_.push_back(std::move(ids));
+    page_ids.push_back(copied(ids));
   }
   pages_ = noise(page * page_bytes);
   for (size_t i = 0; i < segments.size(); ++i) {
     const SegmentCase& segment = segments[i];
-    segments_.push_back({.row_begin = row,
-                         .rows = segment.rows,
-                         .position = segment.position,
-                         .state_in = segment.source == SegmentCase::zero    ? nullptr
-                                     : segment.source == SegmentCase::other ? before_[i].data()
-                                                                            : records_[i].data(),
-                         .state_out = records_[i].data(),
-                         .pages = page_ids_[i].data(),
-                         .captures = capture_views_[i].data(),
-                         .captures_count = static_cast<int32_t>(capture_views_[i].size())});
+    views.push_back({.row_begin = row,
+                     .rows = segment.rows,
+                     .position = segment.position,
+                     .state_in = segment.source == SegmentCase::zero    ? nullptr
+                                 : segment.source == SegmentCase::other ? before_[i].data()
+                                                                        : records_[i].data(),
+                     .state_out = records_[i].data(),
+                     .pages = page_ids[i].data(),
+                     .captures = capture_views[i].data(),
+                     .captures_count = static_cast<int32_t>(capture_views[i].size())});
     for (int32_t t = 0; t < segment.rows; ++t) {
-      row_segment_.push_back(static_cast<int32_t>(i));
-      row_position_.push_back(segment.position + t);
+      row_segment.push_back(static_cast<int32_t>(i));
+      row_position.push_back(segment.position + t);
     }
     row += segment.rows;
   }
   view_ = {.rows = row,
-           .segments_count = static_cast<int32_t>(segments_.size()),
-           .segments = segments_.data(),
-           .row_segment = row_segment_.data(),
-           .row_position = row_position_.data(),
+           .segments_count = static_cast<int32_t>(views.size()),
+           .segments = copied(views).data(),
+           .row_segment = copied(row_segment).data(),
+           .row_position = copied(row_position).data(),
            .pages = pages_.data(),
            .page_bytes = page_bytes};
   return view_;
+}
+
+kernels::BatchView OpCase::batch_of(const kernels::SegmentView& segment) {
+  std::vector<int32_t> row_position(static_cast<size_t>(segment.rows));
+  std::iota(row_position.begin(), row_position.end(), segment.position);
+  return {.rows = segment.rows,
+          .segments_count = 1,
+          .segments = copied(std::vector{segment}).data(),
+          .row_segment = copied(std::vector<int32_t>(row_position.size(), 0)).data(),
+          .row_position = copied(row_position).data()};
 }
 
 Tensor OpCase::pages() const { return pages_.view(DType::f32, {pages_.size_bytes() / 4}); }
 
 kernels::Workspace OpCase::workspace(int64_t context_max) {
   const int64_t bytes = ops::workspace_bytes_per_thread(context_max);
-  const Tensor memory = blank({stream_.threads().threads() * bytes}, DType::u8);
-  return {.data = memory.data, .bytes_per_thread = bytes};
+  const int64_t parts = stream_.device().workspaces();
+  const Tensor memory = blank({parts * bytes}, DType::u8);
+  return {.data = memory.data, .bytes_per_thread = bytes, .threads = parts};
 }
 
 void OpCase::give(const Tensor& tensor) {

@@ -2,8 +2,10 @@
 // same numbers; and the comparison of what backends return with ref. Test and bench programs only.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/matrix.h"
@@ -33,6 +35,17 @@ class OpCase {
   Tensor blank(const Shape& shape, DType dtype = DType::f32);
   Tensor integers(const std::vector<int32_t>& values);
 
+  // Host values where kernels of every backend read them; lives as long as the case.
+  template <class T>
+  std::span<T> copied(const std::vector<T>& values) {
+    const Tensor bytes = blank({static_cast<int64_t>(values.size() * sizeof(T))}, DType::u8);
+    T* to = reinterpret_cast<T*>(bytes.data);
+    std::copy(values.begin(), values.end(), to);
+    return {to, values.size()};
+  }
+  // The batch of this one segment, which begins at row 0.
+  kernels::BatchView batch_of(const kernels::SegmentView& segment);
+
   // A weight with random codes, in the checkpoint's order; and as the backend packs it.
   Matrix rows_matrix(WeightFormat format, int64_t N, int64_t K);
   Matrix packed(const Matrix& rows);
@@ -59,15 +72,14 @@ class OpCase {
   std::vector<std::unique_ptr<ops::WeightArena>> arenas_;
   std::vector<Buffer> records_, before_, captures_;
   Buffer pages_;
-  std::vector<std::vector<int32_t>> page_ids_;
-  std::vector<std::vector<kernels::CaptureView>> capture_views_;
-  std::vector<kernels::SegmentView> segments_;
-  std::vector<int32_t> row_segment_, row_position_;
   kernels::BatchView view_;
   std::vector<float> results_;
 };
 
-// Runs the case on ref and on cpu; each result may differ from ref's by `tolerance` * (1 + the largest value). On cpu
+// The backends that this program has and this machine can run: ref, cpu and, where there is a GPU, cuda.
+std::vector<DeviceKind> backends();
+
+// Runs the case on all of them; each result may differ from ref's by `tolerance` * (1 + the largest value). On cpu
 // every instruction set and number of threads must give the same bits. Returns ref's results.
 std::vector<float> compare_backends(Seed seed, double tolerance, const std::function<void(OpCase&)>& run);
 

@@ -1,0 +1,72 @@
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+
+#include "device/cuda.h"
+
+namespace wp {
+namespace {
+
+void check(cudaError_t status) { WP_ASSERT(status == cudaSuccess); }
+
+Result<std::string> describe() {
+  int count = 0;
+  if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess || count == 0)
+    return Error{ErrorCode::unsupported, cat("device cuda: expected an NVIDIA GPU with its driver, found none (",
+                                             cudaGetErrorString(status), ")")};
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, 0));
+  if (properties.major != 9)
+    return Error{ErrorCode::unsupported, cat("device cuda: expected compute capability 9.0 (this build's), found ",
+                                             properties.major, ".", properties.minor)};
+  return cat(properties.name, ", ", properties.multiProcessorCount, " multiprocessors");
+}
+
+// Eight blocks of 256 threads fill a multiprocessor.
+int workspaces() {
+  int multiprocessors = 0;
+  check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
+  return 8 * multiprocessors;
+}
+
+std::byte* allocate(int64_t bytes, Memory memory) {
+  void* data = nullptr;
+  const auto size = static_cast<size_t>(bytes);
+  const cudaError_t status =
+      memory == Memory::device ? cudaMalloc(&data, size) : cudaHostAlloc(&data, size, cudaHostAllocMapped);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // It stays otherwise, and a later launch would report it.
+    return nullptr;
+  }
+  check(status);
+  if (memory == Memory::shared) std::memset(data, 0, size);
+  else check(cudaMemset(data, 0, size));
+  return static_cast<std::byte*>(data);
+}
+
+void release(std::byte* data, Memory memory) { check(memory == Memory::device ? cudaFree(data) : cudaFreeHost(data)); }
+
+// The default stream keeps the order with kernels; a return before the copy's end must not show.
+void copy(void* to, const void* from, int64_t bytes) {
+  check(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault));
+  check(cudaDeviceSynchronize());
+}
+
+void upload(void* to, const void* from, int64_t bytes) {
+  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, nullptr));
+}
+
+void fill(void* to, uint8_t value, int64_t bytes) {
+  check(cudaMemset(to, value, static_cast<size_t>(bytes)));
+  check(cudaDeviceSynchronize());
+}
+
+void synchronize() { check(cudaDeviceSynchronize()); }
+
+constexpr Vendor kVendor{describe, workspaces, allocate, release, copy, upload, fill, synchronize};
+
+}  // namespace
+
+const Vendor* cuda_vendor() { return &kVendor; }
+
+}  // namespace wp
