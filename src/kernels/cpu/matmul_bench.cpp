@@ -83,5 +83,3 @@ BENCHMARK(matmul_shape)
 
 }  // namespace
 }  // namespace wp::kernels::cpu
-
-BENCHMARK_MAIN();
