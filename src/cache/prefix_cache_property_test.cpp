@@ -10,9 +10,10 @@ namespace {
 constexpr int kSteps = 400;
 
 TEST(PrefixCacheProperty, ContentsAndAnswersSurviveAnyHistory) {
+  // Over all seeds of the run: a rare branch ("hold denied") may be missed by the fresh one, never by the fixed one.
+  Marks marks(CacheMachine::mark_names());
   for (const Seed seed : seeds_of_this_run()) {
     SCOPED_TRACE(repeat_hint(seed));
-    Marks marks(CacheMachine::mark_names());
     for (Seed history = 0; history < 150; ++history) {
       CacheMachine machine(Chooser(splitmix64(seed) + history));
       for (int step = 0; step < kSteps && machine.failure().empty(); ++step) machine.step();
@@ -21,8 +22,8 @@ TEST(PrefixCacheProperty, ContentsAndAnswersSurviveAnyHistory) {
       for (const std::string& name : CacheMachine::mark_names())
         if (machine.marks().reached(name)) marks.reach(name);
     }
-    EXPECT_TRUE(marks.all_reached()) << marks.missing();  // A property nobody exercised is not tested.
   }
+  EXPECT_TRUE(marks.all_reached()) << marks.missing();  // A property nobody exercised is not tested.
 }
 
 struct Caught {
