@@ -88,6 +88,22 @@ def text_findings(path, text):
     return findings
 
 
+def definition_findings(sources):
+    """Types defined twice under one name outside anonymous namespaces: the linker keeps one's functions for both."""
+    places = {}
+    for path, text in sources.items():
+        spaces = []
+        for number, line in enumerate(text.splitlines(), 1):
+            if opened := re.match(r"^namespace\s*([\w:]*)\s*\{", line):
+                spaces.append(opened.group(1))
+            elif re.match(r"^\}\s*// namespace", line) and spaces:
+                spaces.pop()
+            elif (found := re.match(r"^(?:struct|class|union)\s+(?:\[\[\w+\]\]\s+)?(\w+)\s*(?:final\s*)?(?:[:{]|$)(?!:)", line)):
+                if "" not in spaces:
+                    places.setdefault("::".join(spaces) + "::" + found.group(1), []).append(f"{path}:{number}")
+    return [f"{' and '.join(at)}: two definitions of {name}" for name, at in places.items() if len(at) > 1]
+
+
 def dead_findings(sources):
     """Headers that nothing includes. Every .cpp of a folder is built, so none of them is dead."""
     included = set()
@@ -118,6 +134,7 @@ def self_test():
         "vendor calls": text_findings("src/text/a.cpp", "cudaMalloc(&p, 4);"),
         "the environment": text_findings("src/text/a.cpp", 'getenv("HOME");'),
         "function length": function_findings("src/text/a.cpp", "void f() {\n" + "  x();\n" * 71 + "}\n"),
+        "definitions": definition_findings({"src/a/a.h": "namespace wp {\nstruct A {\n", "src/b/b.h": "namespace wp {\nstruct A {\n"}),
         "dead headers": dead_findings({"src/text/a.h": ""}),
     }
     allowed = layer_findings("src/text/a_test.cpp", '#include "testing/b.h"\n#include "core/c.h"\n', layers)
@@ -139,7 +156,7 @@ def main():
         if path.startswith("src/"):
             findings += layer_findings(path, text, layers)
         findings += text_findings(path, text) + function_findings(path, text)
-    findings += dead_findings(sources) + format_findings(code) + self_test()
+    findings += definition_findings(sources) + dead_findings(sources) + format_findings(code) + self_test()
     for path in tracked:
         if path.startswith("models/") or path == "tools/tidy.py" or not path.endswith((".py", ".md", ".cpp", ".h", "do")):
             continue

@@ -57,7 +57,7 @@ const AddedTokenMatcher::Entry* AddedTokenMatcher::find_at(std::string_view text
   return nullptr;
 }
 
-void AddedTokenMatcher::split(std::string_view text, std::vector<Segment>& segments) const {
+void AddedTokenMatcher::split(std::string_view text, std::vector<TextSegment>& segments) const {
   size_t segment_begin = 0;
   for (size_t at = 0; at < text.size();) {
     const Entry* found = find_at(text, at);

@@ -16,7 +16,7 @@ struct AddedToken {
   bool special = false, normalized = false, lstrip = false, rstrip = false, single_word = false;
 };
 
-struct Segment {
+struct TextSegment {
   std::string_view text;
   int32_t id;  // Of the added token, or -1 for the text between.
 };
@@ -27,7 +27,7 @@ class AddedTokenMatcher {
   // `pattern` is what to look for: the token's content, normalized where it says so.
   void add(const AddedToken& token, std::string pattern);
   // Appends the segments of `text`. lstrip and rstrip tokens take the white space beside them.
-  void split(std::string_view text, std::vector<Segment>& segments) const;
+  void split(std::string_view text, std::vector<TextSegment>& segments) const;
 
  private:
   struct Entry {

@@ -227,7 +227,7 @@ int64_t ChatPrompter::common_tokens(const Encoded& prompt, std::string_view othe
   const size_t shorter = std::min(prompt.text.size(), other.size());
   const size_t same = std::mismatch(other.begin(), other.begin() + shorter, prompt.text.begin()).first - other.begin();
   const auto after = std::upper_bound(prompt.added.begin(), prompt.added.end(), same,
-                                      [](size_t bytes, const AddedToken& added) { return bytes < added.end; });
+                                      [](size_t bytes, const PlacedToken& added) { return bytes < added.end; });
   const size_t begin = after == prompt.added.begin() ? 0 : std::prev(after)->end;
   const int64_t first = after == prompt.added.begin() ? 0 : std::prev(after)->token + 1;
   const int64_t last = after == prompt.added.end() ? static_cast<int64_t>(prompt.tokens.size()) : after->token;

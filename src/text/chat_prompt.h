@@ -29,7 +29,7 @@ struct ChatPrompt {
 };
 
 // One genuine added token in a rendered text: bytes [begin, end), token `token` of the prompt.
-struct AddedToken {
+struct PlacedToken {
   size_t begin, end;
   int64_t token;
 };
@@ -49,7 +49,7 @@ class ChatPrompter {
   struct Encoded {
     std::string text;  // Still escaped.
     std::vector<TokenId> tokens;
-    std::vector<AddedToken> added;
+    std::vector<PlacedToken> added;
   };
 
   ChatPrompter(const ChatTemplate& chat_template, const Tokenizer& tokenizer);

@@ -26,9 +26,9 @@ class Encoding {
       bytes(text);
       return std::move(out_);
     }
-    std::vector<Segment> segments;
+    std::vector<TextSegment> segments;
     vocabulary_.raw_matcher.split(text, segments);
-    for (const Segment& segment : segments) {
+    for (const TextSegment& segment : segments) {
       if (segment.id >= 0) out_.push_back(segment.id);
       else bytes(segment.text);
     }
@@ -51,9 +51,9 @@ class Encoding {
   void characters(std::string_view text) {
     if (vocabulary_.nfc) text = to_nfc(text, normalized_);
     if (!added_tokens_) return words(text);
-    std::vector<Segment> segments;
+    std::vector<TextSegment> segments;
     vocabulary_.normalized_matcher.split(text, segments);
-    for (const Segment& segment : segments) {
+    for (const TextSegment& segment : segments) {
       if (segment.id >= 0) out_.push_back(segment.id);
       else words(segment.text);
     }
