@@ -168,7 +168,7 @@ cmd_test() {
   run_fuzzers build/release 2000
   # What reads files, texts and tokens of strangers; `./do ci` instruments everything.
   configure build/asan -DCMAKE_BUILD_TYPE=Debug -DWP_SANITIZE=address,undefined
-  compile build/asan core_test weights_test text_test cache_test engine_test sim_test
+  compile build/asan core_test weights_test text_test cache_test engine_test sim_test ops_test
   run_programs build/asan sanitize
   finish
 }
