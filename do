@@ -9,7 +9,7 @@ readonly packages=(
   prometheus-cpp-dev libxxhash-dev libzstd-dev libhwy-dev zlib1g-dev libcurl4-openssl-dev
 )
 readonly test_packages=(libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev clang-format lld)
-readonly ci_packages=(clang libclang-rt-14-dev)
+readonly ci_packages=(clang libclang-rt-14-dev g++-aarch64-linux-gnu qemu-user-static)
 readonly python_packages=(openai==3.57.0)
 readonly cores=$(nproc)
 readonly model=models/flash-next-mini
@@ -180,6 +180,7 @@ cmd_ci() {
   CXX=clang++ configure build/clang -DCMAKE_BUILD_TYPE=Release
   compile build/clang
   run_programs build/clang clang
+  count "bits: clang, NEON" tools/canonical_bits.sh
   configure build/tsan -DCMAKE_BUILD_TYPE=Debug -DWP_SANITIZE=thread
   compile build/tsan core_test engine_test cache_test serve_test
   run_programs build/tsan thread

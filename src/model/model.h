@@ -136,5 +136,7 @@ std::vector<std::string> model_types();  // Of families.cpp, for messages and he
 // A constant raised with every change of prefill arithmetic, mixed with backend, architecture and a hash of what the
 // canonical kernels return on fixed inputs, run now.
 uint64_t numerics_id(Stream& stream);
+// That constant mixed with the hash alone. On cpu one value for every instruction set, compiler and thread count.
+uint64_t canonical_outputs(Stream& stream);
 
 }  // namespace wp

@@ -5,6 +5,7 @@
 #include "model/families.h"
 #include "model/layout.h"
 #include "model/ngram_block.h"
+#include "testing/canonical_outputs.h"
 #include "testing/op_case.h"
 #include "testing/seeds.h"
 
@@ -24,6 +25,14 @@ TEST(NumericsId, IsTheSameAgainAndWithOtherThreads) {
     EXPECT_EQ(ids[0], ids[1]);
     EXPECT_EQ(ids[0], ids[2]);
   }
+}
+
+// The same constant under every compiler and on every processor: tools/canonical_bits.sh builds for others.
+TEST(NumericsId, OfCpuIsTheSameOnEveryMachine) {
+  testing::equal_on_all_instruction_sets(1, [](testing::OpCase& op) {
+    EXPECT_EQ(canonical_outputs(op.stream()), testing::kCanonicalOutputsOfCpu)
+        << "prefill arithmetic has changed: raise kPrefillNumerics, then this value";
+  });
 }
 
 // Check values of spec/qwen4_exp.md 3.5.

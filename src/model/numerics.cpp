@@ -210,9 +210,10 @@ class Probe {
 
 }  // namespace
 
+uint64_t canonical_outputs(Stream& stream) { return Probe(stream).run(); }
+
 uint64_t numerics_id(Stream& stream) {
-  const uint64_t outputs = Probe(stream).run();
-  return hash_text(cat(name(stream.kind()), " ", kArchitecture), outputs);
+  return hash_text(cat(name(stream.kind()), " ", kArchitecture), canonical_outputs(stream));
 }
 
 }  // namespace wp
