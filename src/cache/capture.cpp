@@ -9,7 +9,7 @@ namespace wp {
 bool PrefixCache::Impl::may_capture(const LeaseRecord& record, int64_t position, CaptureClass capture_class) const {
   const int64_t tokens_count = static_cast<int64_t>(record.tokens.size());
   if (record.bypass || tokens_count < kCapturePromptTokensMin) return false;
-  if (position <= 0 || position % kPageTokens != 0 || position >= tokens_count) return false;
+  if (position <= 0 || position % kPageTokens != 0 || position >= tokens_count + record.prefix_only) return false;
   if (position < record.match.anchor_position) return false;  // Never computed by this sequence.
   if (capture_class == CaptureClass::branch) return position == record.match.branch_position;  // On evidence.
   return capture_class != CaptureClass::ladder || !free_anchors.empty();
@@ -124,10 +124,12 @@ bool PrefixCache::Impl::publish(LeaseRecord& record, std::span<const TokenId> to
 // Displacement: a conversation's new tail demotes its previous one, a new user point the previous user point. Nothing
 // is freed here; the demoted are only first in line.
 void PrefixCache::Impl::supersede(const LeaseRecord& record, AnchorId newcomer) {
-  const Anchor& anchor = anchors[newcomer];
+  Anchor& anchor = anchors[newcomer];
   if (!belongs_to_conversation(anchor.capture_class)) return;
   const auto demote = [&](Anchor& old) {
     if (old.superseded) return;
+    // A consolidation is no sign of the next request: what the conversation waits for is still to come.
+    if (record.prefix_only && is_tail(old.capture_class)) anchor.held_until_ns = old.held_until_ns;
     old.superseded = true;
     old.superseded_order = ++order;
     old.held_until_ns = 0;

@@ -26,7 +26,7 @@ void PrefixCache::Impl::check_anchors(int64_t in_tree) const {
     if (anchor.state == Anchor::State::pending) {
       ++pending;
       WP_ASSERT(anchor.record->live && anchor.readers == 0);
-      WP_ASSERT(anchor.position < static_cast<int64_t>(anchor.record->tokens.size()));
+      WP_ASSERT(anchor.position < static_cast<int64_t>(anchor.record->tokens.size()) + anchor.record->prefix_only);
     } else {
       ++published;
       WP_ASSERT(tree[anchor.node].anchor == id);

@@ -25,6 +25,7 @@ LeaseRecord* PrefixCache::Impl::start_lease(const PrefixQuery& query, Match matc
   record.tokens.assign(query.tokens.begin(), query.tokens.end());
   record.domain = query.domain;
   record.bypass = query.bypass != nullptr;
+  record.prefix_only = query.prefix_only;
   record.pages_promised = pages_promised;
   record.pages.clear();
   record.pages.reserve(static_cast<size_t>(pages_promised));
@@ -75,6 +76,7 @@ void PrefixCache::Impl::recognize(const PrefixQuery& query, LeaseRecord& record)
 }
 
 void PrefixCache::Impl::count_lookup(const PrefixQuery& query, const LeaseRecord& record) {
+  if (record.prefix_only) return;
   const Match& match = record.match;
   ++counters.lookups;
   ++counters.misses[static_cast<size_t>(match.reason)];

@@ -20,11 +20,10 @@ int64_t common_prefix(std::span<const TokenId> a, std::span<const TokenId> b) {
 
 }  // namespace
 
-AnchorId PrefixCache::Impl::deepest_usable(const std::vector<NodeIndex>& path, int64_t tokens_count) const {
+AnchorId PrefixCache::Impl::deepest_usable(const std::vector<NodeIndex>& path, int64_t position_max) const {
   for (auto index = path.rbegin(); index != path.rend(); ++index) {
     const Node& node = tree[*index];
-    // Below n: a state at n cannot give the logits of token n - 1. A node with an anchor has all pages below it.
-    if (node.anchor == kNoAnchor || node.end >= tokens_count) continue;
+    if (node.anchor == kNoAnchor || node.end > position_max) continue;  // A node with an anchor has all pages below it.
     WP_ASSERT(node.page != kNoPage && anchors[node.anchor].position == node.end);  // C4
     return node.anchor;
   }
@@ -42,7 +41,8 @@ Match PrefixCache::Impl::decide(const PrefixQuery& query, std::vector<NodeIndex>
   tree.walk(query.tokens, query.domain, path);
   const int64_t tokens_count = static_cast<int64_t>(query.tokens.size());
   match.match = static_cast<int64_t>(path.size()) * kPageTokens;
-  match.anchor = deepest_usable(path, tokens_count);
+  // Below n: a state at n cannot give the logits of token n - 1.
+  match.anchor = deepest_usable(path, tokens_count - (query.prefix_only ? 0 : 1));
   if (match.anchor != kNoAnchor) {
     match.anchor_position = anchors[match.anchor].position;
     match.anchor_class = anchors[match.anchor].capture_class;

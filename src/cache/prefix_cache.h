@@ -44,7 +44,7 @@ enum class MissReason : uint8_t {
 const char* name(MissReason reason);
 
 struct CapturePoint {
-  int64_t position;  // Multiple of 64, in (0, n).
+  int64_t position;  // Multiple of 64, in (0, n); of a consolidation in (0, n].
   CaptureClass capture_class;
 };
 
@@ -68,6 +68,7 @@ struct PrefixQuery {
   uint64_t domain = 0;              // Cache domain (salt, key, adapter): part of every node's key.
   std::string_view conversation;    // Soft label; empty: none. Policy only, never a condition of a restore.
   bool continues = false;           // The history holds an assistant turn.
+  bool prefix_only = false;         // A consolidation: needs no logits, so that an anchor may stand at n. Not a lookup.
   const char* bypass = nullptr;  // Not null: the cache is not consulted; why ("server", "request", "prompt_logprobs").
 };
 

@@ -35,6 +35,7 @@ struct LeaseRecord {
   bool restored_own = false;  // From an anchor of its own conversation.
   bool one_shot = false;      // Its tail goes on probation.
   bool bypass = false;        // Neither restores nor captures.
+  bool prefix_only = false;   // A consolidation.
   int64_t pages_promised = 0;
   std::vector<PageId> pages;       // Of nodes and own ones, by position.
   std::vector<NodeIndex> path;     // Nodes held, from the top. A page of `pages` is own unless its node has it.
@@ -76,7 +77,7 @@ struct PrefixCache::Impl {
 
   // lookup.cpp: changes nothing.
   Match decide(const PrefixQuery& query, std::vector<NodeIndex>& found) const;
-  AnchorId deepest_usable(const std::vector<NodeIndex>& found, int64_t tokens_count) const;
+  AnchorId deepest_usable(const std::vector<NodeIndex>& found, int64_t position_max) const;
   void explain(const PrefixQuery& query, const std::vector<NodeIndex>& found, Match& match) const;
   bool explain_lost_state(const PrefixQuery& query, const std::vector<NodeIndex>& found, Match& match) const;
   int64_t pending_on_path(const PrefixQuery& query, int64_t above) const;  // Deepest position; 0: none.

@@ -53,6 +53,7 @@ Result<std::unique_ptr<EngineCore>> EngineCore::make(const Model& model, Device&
   std::unique_ptr<EngineCore> core(new EngineCore(model, complete, clock));
   WP_TRY(core->step_, Step::make(model, device, complete));
   core->counts_.device_bytes = core->step_->device_bytes();
+  core->consolidator_ = std::make_unique<Consolidator>(*core->cache_, *core->step_, clock);
   core->end_step(clock.now_ns());
   return core;
 }
@@ -111,9 +112,23 @@ void EngineCore::hold_conversation(const std::string& conversation) {
   bell_->ring();
 }
 
+void EngineCore::consolidate(Consolidation turn) {
+  const auto n = static_cast<int64_t>(turn.tokens.size());
+  const bool possible = std::all_of(turn.tokens.begin(), turn.tokens.end(),
+                                    [&](TokenId token) { return token >= 0 && token < model_.info().vocabulary; });
+  if (!limits_.cache || !limits_.consolidate || !possible || n > limits_.context_tokens) return;
+  turn.tokens.resize(static_cast<size_t>(n / kPageTokens * kPageTokens));
+  if (n < kCapturePromptMin) return;
+  queue_.order_consolidation(std::move(turn));
+  bell_->ring();
+}
+
 EngineStats EngineCore::stats() const {
+  const int64_t turns_taken = queue_.turns_taken();  // Before those that ended, so that none is missed.
   std::lock_guard lock(stats_mutex_);
   EngineStats stats = published_;
+  ConsolidationStats& turns = stats.consolidation;
+  turns.waiting = std::max<int64_t>(0, turns_taken - turns.done - turns.dropped);
   stats.requests_total = queue_.submitted();
   stats.waiting = queue_.waiting();
   return stats;
@@ -129,21 +144,32 @@ bool EngineCore::step() {
   if (plan_.kind == StepPlan::Kind::prefill) run_prefill();
   if (plan_.kind == StepPlan::Kind::decode) run_decode();
   if (plan_.kind != StepPlan::Kind::none) changed = true;
+  else changed = use_idle_time() || changed;
   if (changed) end_step(begun_ns);
   else audit_when_idle();
   return changed;
 }
 
+bool EngineCore::use_idle_time() {
+  const bool nobody_runs = std::all_of(running_.begin(), running_.end(), [](const auto& s) { return s == nullptr; });
+  return nobody_runs && waiting_.empty() && queue_.waiting() == 0 && consolidator_->work();
+}
+
 bool EngineCore::obey_and_take() {
   const size_t before = waiting_.size();
-  const Orders orders = queue_.take(waiting_);
+  Orders orders = queue_.take(waiting_);
+  const bool turns = !orders.turns.empty();
+  for (Consolidation& turn : orders.turns) consolidator_->add(std::move(turn));
+  // Before anybody looks a prefix up or needs room.
+  if (!waiting_.empty()) consolidator_->give_way(waiting_.front()->submitted_ns);
+  if (orders.flush || orders.cancel_before > 0) consolidator_->drop_all();
   if (orders.flush) cache_->flush();
   for (const std::string& conversation : orders.holds) cache_->hold(conversation);
   for (const auto& sequence : waiting_)
     if (sequence->order < orders.cancel_before) sequence->channel->cancel();
   for (const auto& sequence : running_)
     if (sequence && sequence->order < orders.cancel_before) sequence->channel->cancel();
-  return waiting_.size() != before || orders.flush || !orders.holds.empty();
+  return waiting_.size() != before || orders.flush || turns || orders.cancel_before > 0 || !orders.holds.empty();
 }
 
 bool EngineCore::drop_cancelled() {
@@ -223,6 +249,8 @@ void EngineCore::begin(std::unique_ptr<Sequence> sequence, int32_t slot) {
   stats.miss_detail = match.detail;
   stats.restored = match.anchor_position > 0;
   if (match.reason != MissReason::bypass) {
+    const CacheHints& hints = sequence->request.cache;
+    sequence->unconsolidated = consolidator_->begin_request(sequence->tokens, hints.domain, match.anchor_position);
     CaptureChoice choice = choose_captures(sequence->request.cache.captures, match, sequence->prompt);
     sequence->captures = std::move(choice.points);
     counts_.captures_dropped += choice.dropped;
@@ -320,6 +348,7 @@ void EngineCore::end_step(int64_t begun_ns) {
     ++(sequence->phase == SequencePhase::decode ? counts_.decoding : counts_.prefilling);
   }
   counts_.cache = cache_->stats();
+  counts_.consolidation = consolidator_->stats();
   {
     std::lock_guard lock(stats_mutex_);
     published_ = counts_;
@@ -357,7 +386,9 @@ void EngineCore::shut_down() {
   queue_.drain();
   queue_.order_cancel_all();
   obey_and_take();
-  if (drop_cancelled()) end_step(clock_.now_ns());
+  const bool dropped = drop_cancelled();
+  if (consolidator_) consolidator_->drop_all();
+  if (dropped) end_step(clock_.now_ns());
 }
 
 }  // namespace wp

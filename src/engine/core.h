@@ -2,8 +2,9 @@
 // calls belong to one: the engine thread (engine.cpp), or a simulation that drives it under a clock of its own.
 //
 // A step: obey orders, take new requests, drop cancelled ones, admit (match and lease), let the scheduler decide,
-// execute, sample, deliver. A request is admitted in order of arrival when a slot is free and the cache promises pages
-// for its prompt and all it may generate; until then it waits. What was admitted is never preempted.
+// execute, sample, deliver. Where no request waits or runs, a piece of a finished turn is consolidated instead. A
+// request is admitted in order of arrival when a slot is free and the cache promises pages for its prompt and all it
+// may generate; until then it waits. What was admitted is never preempted.
 #pragma once
 
 #include <deque>
@@ -14,6 +15,7 @@
 
 #include "cache/prefix_cache.h"
 #include "engine/channel.h"
+#include "engine/consolidator.h"
 #include "engine/queue.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
@@ -36,6 +38,7 @@ class EngineCore {
   void cancel_all();
   void flush_cache();
   void hold_conversation(const std::string& conversation);
+  void consolidate(Consolidation turn);
   bool idle() const { return queue_.live() == 0; }
   EngineStats stats() const;
   const EngineLimits& limits() const { return limits_; }
@@ -55,6 +58,7 @@ class EngineCore {
   // Before the pass.
   bool obey_and_take();
   bool drop_cancelled();
+  bool use_idle_time();
   bool admit();
   bool lease_for(Sequence& sequence);
   void begin(std::unique_ptr<Sequence> sequence, int32_t slot);
@@ -94,6 +98,7 @@ class EngineCore {
   RequestQueue queue_;
   std::unique_ptr<Step> step_;
   std::unique_ptr<PrefixCache> cache_;
+  std::unique_ptr<Consolidator> consolidator_;
   Scheduler scheduler_;
   SamplerScratch sampler_scratch_;
 

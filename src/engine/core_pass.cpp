@@ -99,7 +99,10 @@ void EngineCore::finish_piece(const Piece& piece, size_t segment) {
   sequence.computed = piece.position + piece.rows;
   sequence.state_in_slot = true;
   const bool last = sequence.computed == sequence.prompt;
-  if (last) sequence.stats.prefill_ns = clock_.now_ns() - sequence.prefill_begin_ns;
+  if (last) {
+    sequence.stats.prefill_ns = clock_.now_ns() - sequence.prefill_begin_ns;
+    consolidator_->end_prefill(sequence.unconsolidated, sequence.stats.computed_tokens, sequence.stats.prefill_ns);
+  }
 
   bool good = !sequence.request.prompt_logprobs || take_prompt_logprobs(sequence, piece, segment);
   std::optional<Sampled> sampled;

@@ -46,6 +46,7 @@ Result<TokenStream> Engine::submit(GenerateRequest request) {
   return TokenStream(std::move(channel));
 }
 
+void Engine::consolidate(Consolidation turn) { impl_->core->consolidate(std::move(turn)); }
 void Engine::drain() { impl_->core->drain(); }
 bool Engine::idle() const { return impl_->core->idle(); }
 void Engine::cancel_all() { impl_->core->cancel_all(); }

@@ -54,6 +54,14 @@ struct GenerateRequest {
   bool progress = false;         // Progress events during prefill.
 };
 
+// A finished turn, to be prefilled while nothing else runs, so that the next turn begins at its end
+// (spec/prefix_cache.md 14). Has no stream and is best effort: it may be dropped without a word.
+struct Consolidation {
+  std::vector<TokenId> tokens;  // What the next prompt will begin with; used down to the grid.
+  uint64_t domain = 0;
+  std::string conversation;
+};
+
 enum class FinishReason : uint8_t { stop, length, cancelled, error };
 const char* name(FinishReason reason);
 
@@ -123,7 +131,15 @@ struct EngineLimits {
   int64_t stall_ns = 250'000'000;  // A prefill pass while others decode is sized to end within this.
   int32_t events_max = 1024;       // Per stream; a full channel pauses its sequence.
   bool cache = true;               // false: miss reason bypass=server.
-  bool pace = false;               // Nothing yet; reserved for consolidation.
+  bool consolidate = true;  // Finished turns are prefilled while nothing runs; false: consolidate() does nothing.
+};
+
+// Finished turns: `idle` is what nobody waited for, `request` what the next turn had to compute or wait for itself.
+struct ConsolidationStats {
+  int64_t waiting = 0;  // Given, and neither done nor dropped.
+  int64_t done = 0, dropped = 0, gave_way = 0;
+  int64_t tokens_idle = 0, tokens_request = 0;
+  int64_t ns_idle = 0, ns_request = 0;
 };
 
 struct EngineStats {
@@ -139,6 +155,7 @@ struct EngineStats {
   int64_t stall_ns_max = 0;         // Longest gap of a running stream due to prefill.
   int64_t steps_waited_max = 0;  // Longest wait of an admitted prompt for its next piece, that piece's step included.
   int64_t pauses = 0;            // Times a sequence stopped for its slow reader.
+  ConsolidationStats consolidation;
   CacheStats cache;
 };
 
@@ -153,6 +170,8 @@ class Engine {
   // fit the context ("prompt 900 + max_tokens 200 > context 1024"), overloaded when the queue is full, unavailable when
   // draining. Capture points off the grid or beyond the prompt are dropped and counted: they never fail a request.
   Result<TokenStream> submit(GenerateRequest request);
+
+  void consolidate(Consolidation turn);  // Any thread.
 
   // No new requests; what runs goes on. idle() tells when all have ended.
   void drain();

@@ -107,6 +107,12 @@ class EngineTest : public ::testing::Test {
     ASSERT_TRUE(engine_->idle());
   }
 
+  void wait_until_consolidated() {
+    const auto waiting = [&] { return engine_->stats().consolidation.waiting; };
+    for (int i = 0; i < 5000 && waiting() > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ASSERT_EQ(waiting(), 0);
+  }
+
   std::unique_ptr<Device> device_;
   std::unique_ptr<FakeModel> model_;
   std::unique_ptr<Engine> engine_;
@@ -340,6 +346,87 @@ TEST_F(EngineTest, ManyThreadsSubmitReadAndLeave) {
   EXPECT_EQ(stats.cache.pages_leased, 0);
   EXPECT_EQ(stats.requests_total, stats.finished_stop + stats.finished_length + stats.finished_error +
                                       stats.cancelled_queued + stats.cancelled_prefill + stats.cancelled_decode);
+}
+
+// A conversation of which every turn adds an answer and a message, with the time between turns that lets the finished
+// turn be consolidated: computed are the message and less than a page.
+TEST_F(EngineTest, AConsolidatedTurnLeavesTheNextOneItsNewTokens) {
+  start();
+  GenerateRequest asked = request(300, 70, 7);
+  asked.ignore_stop_tokens = true;
+  int64_t consolidated = 0;
+  for (Seed turn = 1; turn <= 6; ++turn) {
+    const auto n = static_cast<int64_t>(asked.tokens.size());
+    asked.cache.captures = {{(n - 1) / 64 * 64, CaptureClass::tail}};
+    const Collected got = run(asked);
+    expect_answer(asked, got);
+    if (turn > 1) {
+      EXPECT_EQ(got.finished.stats.cached_tokens, consolidated);
+      EXPECT_EQ(got.finished.stats.miss, MissReason::none);
+    }
+    asked.tokens.insert(asked.tokens.end(), got.tokens.begin(), got.tokens.end());
+    engine_->consolidate({.tokens = asked.tokens});
+    consolidated = static_cast<int64_t>(asked.tokens.size()) / 64 * 64;
+    wait_until_consolidated();
+    Rng rng(100 + turn);
+    const auto message = random_tokens(rng, 90);
+    asked.tokens.insert(asked.tokens.end(), message.begin(), message.end());
+    asked.cache.continues = true;
+  }
+  const EngineStats stats = engine_->stats();
+  EXPECT_EQ(stats.consolidation.done, 6);
+  EXPECT_EQ(stats.consolidation.tokens_request, 0);
+  EXPECT_GE(stats.consolidation.tokens_idle, 6 * 64);
+  EXPECT_GT(stats.consolidation.ns_idle, 0);
+  EXPECT_EQ(stats.cache.lookups, 6);  // Consolidations are not counted among them.
+}
+
+TEST_F(EngineTest, ATurnThatNobodyHadTimeForIsTheNextOnes) {
+  start();
+  GenerateRequest asked = request(600, 100, 3);
+  asked.ignore_stop_tokens = true;
+  asked.cache.captures = {{576, CaptureClass::tail}};
+  const Collected first = run(asked);
+  asked.tokens.insert(asked.tokens.end(), first.tokens.begin(), first.tokens.end());
+  // Another request keeps the engine from ever idling until the next turn is in the queue.
+  auto busy = engine_->submit(endless(64, 1500, 9));
+  ASSERT_TRUE(busy.ok());
+  ASSERT_EQ(busy->next()->kind, TokenEvent::Kind::started);
+  engine_->consolidate({.tokens = asked.tokens});
+  EXPECT_EQ(engine_->stats().consolidation.waiting, 1);
+  asked.tokens.push_back(5);
+  const Collected second = run(asked);
+  expect_answer(asked, second);
+  EXPECT_EQ(second.finished.stats.cached_tokens, 576);
+  const ConsolidationStats stats = engine_->stats().consolidation;
+  EXPECT_EQ(stats.waiting, 0);
+  EXPECT_EQ(stats.tokens_request, 700 / 64 * 64 - 576);
+  EXPECT_GT(stats.ns_request, 0);
+  EXPECT_EQ(stats.tokens_idle, 0);
+  busy->cancel();
+}
+
+TEST_F(EngineTest, WithoutConsolidationATurnIsLeftAsItIs) {
+  EngineLimits limits = small_limits();
+  limits.consolidate = false;
+  start(limits);
+  engine_->consolidate({.tokens = request(600, 1).tokens});
+  run(request(64, 1));
+  EXPECT_EQ(engine_->stats().consolidation.waiting + engine_->stats().consolidation.done, 0);
+  EXPECT_EQ(engine_->stats().cache.published, 0);
+}
+
+TEST_F(EngineTest, TurnsThatCannotBeConsolidatedAreDropped) {
+  start();
+  auto tokens = request(600, 1).tokens;
+  tokens[300] = 1 << 30;
+  engine_->consolidate({.tokens = tokens});
+  engine_->consolidate({.tokens = request(200, 1).tokens});  // Too short for an anchor.
+  engine_->consolidate({.tokens = request(4000, 1).tokens});
+  EXPECT_EQ(engine_->stats().consolidation.waiting, 0);
+  engine_->drain();
+  engine_->consolidate({.tokens = request(600, 1).tokens});
+  EXPECT_EQ(engine_->stats().consolidation.waiting, 0);
 }
 
 }  // namespace

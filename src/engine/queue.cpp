@@ -37,6 +37,13 @@ void RequestQueue::order_hold(const std::string& conversation) {
   if (orders_.holds.size() < kHoldsMax) orders_.holds.push_back(conversation);
 }
 
+void RequestQueue::order_consolidation(Consolidation turn) {
+  std::lock_guard lock(mutex_);
+  if (draining_ || orders_.turns.size() >= kTurnsMax) return;
+  ++turns_taken_;
+  orders_.turns.push_back(std::move(turn));
+}
+
 Orders RequestQueue::take(std::deque<std::unique_ptr<Sequence>>& out) {
   std::lock_guard lock(mutex_);
   for (std::unique_ptr<Sequence>& sequence : fresh_) out.push_back(std::move(sequence));

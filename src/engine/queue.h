@@ -18,6 +18,7 @@ struct Orders {
   uint64_t cancel_before = 0;  // Requests of lower order are to end.
   bool flush = false;
   std::vector<std::string> holds;  // Conversations whose newest anchor is to be kept.
+  std::vector<Consolidation> turns;
 };
 
 class RequestQueue {
@@ -30,6 +31,8 @@ class RequestQueue {
   void order_cancel_all();  // Of those submitted so far.
   void order_flush();
   void order_hold(const std::string& conversation);
+  void order_consolidation(Consolidation turn);  // Not counted where it is not taken.
+  int64_t turns_taken() const { return turns_taken_.load(); }
   int64_t waiting() const { return waiting_.load(); }
   int64_t live() const { return live_.load(); }  // Submitted and not finished.
   int64_t submitted() const { return submitted_.load(); }
@@ -41,9 +44,10 @@ class RequestQueue {
 
  private:
   static constexpr size_t kHoldsMax = 1024;  // A hold is a wish; those above are forgotten.
+  static constexpr size_t kTurnsMax = 64;    // So are finished turns.
 
   const int32_t waiting_max_;
-  std::atomic<int64_t> waiting_{0}, live_{0}, submitted_{0};
+  std::atomic<int64_t> waiting_{0}, live_{0}, submitted_{0}, turns_taken_{0};
   std::mutex mutex_;
   std::vector<std::unique_ptr<Sequence>> fresh_;
   Orders orders_;

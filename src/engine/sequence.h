@@ -33,8 +33,9 @@ struct Sequence {
   Sampler sampler;
   std::vector<float> prompt_logprobs;
 
-  uint64_t order = 0;        // Of arrival.
-  int64_t steps_waited = 0;  // Since admission or its last prefill piece.
+  int64_t unconsolidated = 0;  // Of the tokens it computes, those of a finished turn that nobody had time for.
+  uint64_t order = 0;          // Of arrival.
+  int64_t steps_waited = 0;    // Since admission or its last prefill piece.
   int64_t submitted_ns = 0, leased_ns = 0, prefill_begin_ns = -1, first_token_ns = -1, last_token_ns = -1;
   bool prefill_since_token = false;  // Another's prefill pass ran since its last token: a gap is a stall.
   bool paused = false;               // Its reader is slow.

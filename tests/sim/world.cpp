@@ -44,6 +44,11 @@ std::vector<std::string> World::all_marks() {
           "published",
           "deduped",
           "branch captured",
+          "turn consolidated",
+          "turn gave way",
+          "turn dropped",
+          "turn not in time",
+          "turn restored",
           "waited for room"};
 }
 
@@ -117,12 +122,26 @@ void World::operate() {
   } else if (dice < 990) {
     core_->flush_cache();
     mark("flushed");
-  } else if (dice < 995) {
+  } else if (dice < 992) {
+    consolidate();
+  } else if (dice < 996) {
     core_->hold_conversation(cat("conversation-", rng_.between(0, 5)));
     mark("held");
   } else if (core_->stats().decoding == 0) {  // Else it would look like a stall.
     clock_.advance(rng_.between(1, 1'000'000'000));
   }
+}
+
+// As the serving layer does once an answer is out: what the next prompt will begin with, or something like it.
+void World::consolidate() {
+  if (past_.empty()) return;
+  const GenerateRequest& old = past_[static_cast<size_t>(rng_.between(0, static_cast<int64_t>(past_.size()) - 1))];
+  Consolidation turn{.tokens = old.tokens, .domain = old.cache.domain, .conversation = old.cache.conversation};
+  const auto answer = testing::fake_answer(*model_, old).tokens;
+  turn.tokens.insert(turn.tokens.end(), answer.begin(), answer.end());
+  if (rng_.percent(10)) turn.tokens.push_back(kPoisonToken);
+  if (rng_.percent(50)) turn.tokens.resize(turn.tokens.size() + 64, token());
+  core_->consolidate(std::move(turn));
 }
 
 // A new conversation on one of the stems, or an old prompt: extended, cut and continued, or as it was.
@@ -262,9 +281,11 @@ void World::check_step() {
   core_->check();  // Aborts: C1 to C5, conservation, cached + computed == prompt.
   if (const std::string found = model_->violation(); !found.empty()) return wrong(found);
   const EngineStats stats = core_->stats();
-  if (stats.cache.anchors_pending != 0) wrong("an anchor is pending between steps");
+  const bool consolidating = stats.consolidation.waiting > 0 && stats.running == 0;
+  if (stats.cache.anchors_pending > consolidating) wrong("an anchor is pending between steps");
   if (stats.running > limits_.sequences || stats.waiting > limits_.queue_max) wrong("more runs or waits than may");
-  if (stats.running + stats.waiting == 0 && stats.cache.pages_leased != 0) wrong("pages are leased by nobody");
+  if (stats.running + stats.waiting == 0 && !consolidating && stats.cache.pages_leased != 0)
+    wrong("pages are leased by nobody");
   if (stats.stall_ns_max > limits_.stall_ns)
     wrong(cat("a stream stood still for ", stats.stall_ns_max, " ns, allowed are ", limits_.stall_ns));
   if (stats.steps_waited_max > std::max(8, 2 * limits_.sequences))
@@ -355,6 +376,7 @@ void World::check_totals() {
   const int64_t ended = stats.finished_stop + stats.finished_length + stats.finished_error + stats.cancelled_queued +
                         stats.cancelled_prefill + stats.cancelled_decode;
   if (stats.requests_total != submitted_ || ended != submitted_) wrong("requests and ends differ in number");
+  if (stats.consolidation.waiting != 0) wrong("a turn waits that nobody will consolidate");
   if (stats.running + stats.waiting + stats.cache.pages_leased + stats.cache.anchors_pending != 0)
     wrong("something was not given back");
   core_->flush_cache();
@@ -378,6 +400,11 @@ void World::mark_stats() {
   add("published", stats.cache.published);
   add("deduped", stats.cache.deduped);
   for (int64_t count : stats.cache.evictions_by_class) add("evicted", count);
+  add("turn consolidated", stats.consolidation.done);
+  add("turn gave way", stats.consolidation.gave_way);
+  add("turn dropped", stats.consolidation.dropped);
+  add("turn not in time", stats.consolidation.tokens_request);
+  add("turn restored", stats.cache.hit_tokens_by_class[static_cast<size_t>(CaptureClass::assistant)]);
   add("branch captured", stats.cache.hit_tokens_by_class[static_cast<size_t>(CaptureClass::branch)]);
 }
 

@@ -49,6 +49,7 @@ class World {
 
   void operate();
   void arrive();
+  void consolidate();
   GenerateRequest invent();
   std::vector<TokenId> invent_prompt(GenerateRequest& request);
   void invent_captures(GenerateRequest& request, int64_t stem);
