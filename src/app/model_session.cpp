@@ -55,6 +55,7 @@ EngineLimits limits_from(const Flags& flags) {
   limits.pass_tokens = flags.integer("pass-tokens");
   limits.stall_ns = flags.integer("stall-limit");
   limits.cache = flags.on("cache");
+  limits.consolidate = flags.on("consolidate");
   return limits;
 }
 
@@ -121,6 +122,11 @@ std::vector<FlagSpec> engine_flags() {
        .group = "Cache",
        .low = 0,
        .high = 1 << 20},
+      {.name = "consolidate",
+       .kind = FlagKind::boolean,
+       .fallback = "true",
+       .help = "Prefill finished turns while idle, so that the next turn begins at their end",
+       .group = "Cache"},
       {.name = "pass-tokens",
        .kind = FlagKind::integer,
        .fallback = "512",

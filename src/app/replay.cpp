@@ -61,10 +61,11 @@ Result<Source> read_source(const Flags& flags) {
 }
 
 std::vector<measure::TurnResult> play(measure::ReplayTarget& target, const Source& source, const Session* session,
-                                      int64_t parallel) {
+                                      const Flags& flags) {
   ProgressBar bar("replay");
   int64_t faults = 0;
-  const measure::ReplayOptions options{.parallel = parallel,
+  const measure::ReplayOptions options{.parallel = flags.integer("parallel"),
+                                       .pace = flags.on("pace"),
                                        .progress = [&](const measure::TurnResult& turn, int64_t done, int64_t total) {
                                          faults += !turn.fault.empty();
                                          bar.show(static_cast<double>(done) / static_cast<double>(total),
@@ -88,7 +89,9 @@ Json describe(const Flags& flags, const Session* session, const Source& source) 
   Json about = {{"warmpath", version_text()},
                 {"model", flags.positional("MODEL").value_or("")},
                 {"cache", flags.on("cache")},
+                {"consolidate", flags.on("consolidate")},
                 {"parallel", flags.integer("parallel")},
+                {"pace", flags.on("pace")},
                 {"source", source.synthetic ? "synthetic " + flags.text("synthetic") : *flags.positional("FILE")}};
   if (!session) return about;
   about["device"] = session->loaded.device->description();
@@ -103,7 +106,6 @@ Result<int> replay(const Flags& flags) {
   if (flags.on("compare")) return compare(flags);
   WP_TRY(const Source source, read_source(flags));
   const std::string model = flags.positional("MODEL").value_or("");
-  const int64_t parallel = flags.integer("parallel");
 
   std::unique_ptr<Session> session;
   std::unique_ptr<measure::ReplayTarget> target;
@@ -120,7 +122,7 @@ Result<int> replay(const Flags& flags) {
                                          .clock = &system_clock()});
   }
   const int64_t begin_ns = system_clock().now_ns();
-  const auto turns = play(*target, source, session.get(), parallel);
+  const auto turns = play(*target, source, session.get(), flags);
   const auto summary = measure::summarize_replay(turns, static_cast<double>(system_clock().now_ns() - begin_ns) * 1e-9);
   if (flags.on("turns")) {
     std::fputs(measure::turn_header().c_str(), stdout);
@@ -166,6 +168,11 @@ Command replay_command() {
                         .group = "Replay",
                         .low = 1,
                         .high = 256},
+                       {.name = "pace",
+                        .kind = FlagKind::boolean,
+                        .fallback = "false",
+                        .help = "Pause between turns until finished ones are consolidated, as a user's tools would",
+                        .group = "Replay"},
                        {.name = "json",
                         .fallback = "",
                         .placeholder = "OUT",

@@ -131,7 +131,7 @@ struct HttpClient::Impl {
     return {};
   }
 
-  Result<Json> call(http::verb verb, const std::string& path, const std::string& body) {
+  Result<std::string> call_text(http::verb verb, const std::string& path, const std::string& body) {
     WP_TRY(send(verb, path, body));
     http::response_parser<http::string_body> parser;
     parser.body_limit(kBodyBytesMax);
@@ -141,7 +141,12 @@ struct HttpClient::Impl {
     if (!parser.keep_alive()) socket.reset();
     const auto& response = parser.get();
     if (response.result_int() != 200) return error_of(response.result_int(), response.body());
-    return parse_json(response.body(), {.size_bytes_max = kBodyBytesMax});
+    return std::move(parser.get().body());
+  }
+
+  Result<Json> call(http::verb verb, const std::string& path, const std::string& body) {
+    WP_TRY(const std::string text, call_text(verb, path, body));
+    return parse_json(text, {.size_bytes_max = kBodyBytesMax});
   }
 };
 
@@ -158,6 +163,10 @@ Result<HttpClient> HttpClient::make(std::string_view url, std::string api_key) {
 }
 
 Result<Json> HttpClient::get(const std::string& path) { return impl_->call(http::verb::get, path, ""); }
+
+Result<std::string> HttpClient::get_text(const std::string& path) {
+  return impl_->call_text(http::verb::get, path, "");
+}
 
 Result<Json> HttpClient::post(const std::string& path, const Json& body) {
   return impl_->call(http::verb::post, path, dump_json(body));

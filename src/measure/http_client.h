@@ -37,6 +37,7 @@ class HttpClient {
   ~HttpClient();
 
   Result<Json> get(const std::string& path);
+  Result<std::string> get_text(const std::string& path);
   Result<Json> post(const std::string& path, const Json& body);
   // Calls `event` with the data of each event as it comes ("[DONE]" too).
   Result<void> stream(const std::string& path, const Json& body, const SseParser::Sink& event);

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "core/hash.h"
 #include "core/rng.h"
@@ -17,6 +19,7 @@ namespace {
 constexpr int64_t kTokensBeyondExpected = 16;  // A turn that goes wrong is cut soon after the right one would end.
 constexpr int64_t kTokensUnknown = 512;
 constexpr int32_t kTopLogprobs = 4;
+constexpr std::chrono::milliseconds kPacePoll{1};
 constexpr Seed kSyntheticSeed = 20240917;
 
 int64_t common_prefix(const std::vector<TokenId>& a, const std::vector<TokenId>& b) {
@@ -27,9 +30,12 @@ int64_t common_prefix(const std::vector<TokenId>& a, const std::vector<TokenId>&
 class LocalTarget : public ReplayTarget {
  public:
   explicit LocalTarget(const LocalTargetParts& parts) : parts_(parts) {}
-  TurnResult answer(const TurnPrompt& prompt, std::vector<TokenId>* prompt_tokens) override;
+  TurnResult answer(const TurnPrompt& prompt, TurnTokens* tokens) override;
+  void settle() override;
 
  private:
+  void consolidate(const TurnPrompt& prompt, const CacheHints& hints) const;
+  std::vector<TokenId> answered(const TurnPrompt& prompt, const std::vector<TokenId>& prompt_tokens) const;
   Result<GenerateRequest> make_request(const TurnPrompt& prompt) const;
   FinishReason read(TokenStream& stream, int64_t begin_ns, TurnResult& result, std::vector<TokenId>& generated) const;
   bool is_exact(const std::string& expected, const std::vector<TokenId>& generated, FinishReason finish) const;
@@ -115,7 +121,7 @@ bool LocalTarget::is_exact(const std::string& expected, const std::vector<TokenI
                      [&](TokenId stop) { return cat(said, parts_.tokenizer->bytes(stop)) == expected; });
 }
 
-TurnResult LocalTarget::answer(const TurnPrompt& prompt, std::vector<TokenId>* prompt_tokens) {
+TurnResult LocalTarget::answer(const TurnPrompt& prompt, TurnTokens* tokens) {
   TurnResult result{.conversation = prompt.label, .turn = prompt.turn, .warm = prompt.turn > 0};
   const int64_t begin_ns = parts_.clock->now_ns();
   auto request = make_request(prompt);
@@ -124,7 +130,8 @@ TurnResult LocalTarget::answer(const TurnPrompt& prompt, std::vector<TokenId>* p
     return result;
   }
   request->id = cat("replay-", ++requests_);
-  *prompt_tokens = request->tokens;
+  tokens->prompt = request->tokens;
+  const CacheHints hints = request->cache;
   auto stream = parts_.engine->submit(std::move(*request));
   if (!stream.ok()) {
     result.fault = stream.error().message;
@@ -132,11 +139,43 @@ TurnResult LocalTarget::answer(const TurnPrompt& prompt, std::vector<TokenId>* p
   }
   std::vector<TokenId> generated;
   const FinishReason finish = read(*stream, begin_ns, result, generated);
+  if (result.fault.empty()) {
+    consolidate(prompt, hints);
+    tokens->answered = answered(prompt, tokens->prompt);
+  }
   if (prompt.expected && !prompt.expected->text.empty()) {
     result.has_expected = true;
     result.exact = is_exact(prompt.expected->text, generated, finish);
   }
   return result;
+}
+
+// What the next prompt will begin with: the recording's answer, whatever the model said, is what goes into the history.
+void LocalTarget::consolidate(const TurnPrompt& prompt, const CacheHints& hints) const {
+  const EngineLimits& limits = parts_.engine->limits();
+  if (!prompt.conversation || !limits.cache || !limits.consolidate) return;
+  ExpectedTurn behind = *prompt.expected;
+  ++behind.message_index;
+  auto prefix = parts_.prompter->stable_prefix(prompt.conversation->template_variables(behind));
+  if (!prefix.ok()) return;
+  parts_.engine->consolidate(
+      {.tokens = std::move(*prefix), .domain = hints.domain, .conversation = hints.conversation});
+}
+
+std::vector<TokenId> LocalTarget::answered(const TurnPrompt& prompt, const std::vector<TokenId>& prompt_tokens) const {
+  if (!prompt.conversation) return prompt_tokens;
+  ExpectedTurn behind = *prompt.expected;
+  ++behind.message_index;
+  Json variables = prompt.conversation->template_variables(behind);
+  variables["add_generation_prompt"] = false;
+  auto built = parts_.prompter->build(variables, false);
+  return built.ok() ? std::move(built->tokens) : std::vector<TokenId>();
+}
+
+void LocalTarget::settle() {
+  const int64_t end_ns = parts_.clock->now_ns() + kPaceMaxNs;
+  while (parts_.engine->stats().consolidation.waiting > 0 && parts_.clock->now_ns() < end_ns)
+    std::this_thread::sleep_for(kPacePoll);
 }
 
 }  // namespace
@@ -190,12 +229,18 @@ std::vector<TurnPrompt> synthetic_prompts(const SyntheticShape& shape, const Tok
 std::vector<TurnResult> run_prompts(ReplayTarget& target, const std::vector<TurnPrompt>& prompts,
                                     const ReplayOptions& options) {
   std::vector<TurnResult> results;
-  std::vector<TokenId> before, tokens;
+  TurnTokens before, tokens;
   for (const TurnPrompt& prompt : prompts) {
+    if (options.pace && prompt.turn > 0) target.settle();
     results.push_back(target.answer(prompt, &tokens));
-    if (prompt.turn > 0 && !tokens.empty()) results.back().shared_tokens = common_prefix(before, tokens);
-    std::swap(before, tokens);
-    tokens.clear();
+    if (prompt.turn > 0 && !tokens.prompt.empty()) {
+      TurnResult& result = results.back();
+      result.shared_tokens = common_prefix(before.prompt, tokens.prompt);
+      if (!before.answered.empty())
+        result.added_tokens =
+            static_cast<int64_t>(tokens.prompt.size()) - common_prefix(before.answered, tokens.prompt);
+    }
+    before = std::exchange(tokens, {});
     if (options.progress)
       options.progress(results.back(), static_cast<int64_t>(results.size()), static_cast<int64_t>(prompts.size()));
   }
@@ -211,11 +256,11 @@ std::vector<TurnResult> run_replay(ReplayTarget& target, const std::vector<Conve
   std::atomic<size_t> next{0};
   std::mutex mutex;
   int64_t turns_done = 0;
-  const ReplayOptions counting{.progress = [&](const TurnResult& done, int64_t, int64_t) {
-    const std::lock_guard lock(mutex);
-    ++turns_done;
-    if (options.progress) options.progress(done, turns_done, turns_total);
-  }};
+  const ReplayOptions counting{.pace = options.pace, .progress = [&](const TurnResult& done, int64_t, int64_t) {
+                                 const std::lock_guard lock(mutex);
+                                 ++turns_done;
+                                 if (options.progress) options.progress(done, turns_done, turns_total);
+                               }};
   const auto work = [&] {
     for (size_t i = next++; i < conversations.size(); i = next++) {
       std::vector<TurnPrompt> prompts;

@@ -24,6 +24,7 @@ struct TurnResult {
   bool warm = false;  // Not the first.
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   int64_t shared_tokens = -1;  // With the conversation's previous prompt; -1: not known (over HTTP).
+  int64_t added_tokens = -1;   // Beyond that prompt and its recorded answer: the client's own; -1 likewise.
   bool restored = false;
   std::string miss = "none";
   double ttft_s = 0;          // From before the prompt was rendered to the first token.
@@ -44,11 +45,21 @@ struct TurnPrompt {
   int64_t tokens_max = 0;  // Generated at most; 0: what the expected text needs, and some more.
 };
 
+constexpr int64_t kPaceMaxNs = 60'000'000'000;
+
+// A turn's token ids, where they are known.
+struct TurnTokens {
+  std::vector<TokenId> prompt;
+  std::vector<TokenId> answered;  // The conversation with the recorded answer, as the next prompt renders it.
+};
+
 class ReplayTarget {
  public:
   virtual ~ReplayTarget() = default;
-  // Any thread. `prompt_tokens` takes the prompt's ids, where they are known. A fault is a result too.
-  virtual TurnResult answer(const TurnPrompt& prompt, std::vector<TokenId>* prompt_tokens) = 0;
+  // Any thread. A fault is a result too.
+  virtual TurnResult answer(const TurnPrompt& prompt, TurnTokens* tokens) = 0;
+  // Any thread. Blocks until finished turns have been consolidated, at most for kPaceMaxNs.
+  virtual void settle() {}
 };
 
 // Everything outlives the target.
@@ -73,6 +84,7 @@ std::vector<TurnPrompt> synthetic_prompts(const SyntheticShape& shape, const Tok
 
 struct ReplayOptions {
   int64_t parallel = 1;  // Conversations at a time.
+  bool pace = false;     // Between two turns of a conversation the target settles.
   std::function<void(const TurnResult& done, int64_t turns_done, int64_t turns_total)> progress;
 };
 

@@ -1,5 +1,7 @@
 // The HTTP target of a replay: streamed chat completions, timed on this side of the socket.
+#include <chrono>
 #include <optional>
+#include <thread>
 
 #include "core/hash.h"
 #include "measure/http_client.h"
@@ -10,6 +12,7 @@ namespace {
 
 constexpr int64_t kTokensBeyondExpected = 16;
 constexpr int64_t kTokensUnknown = 512;
+constexpr std::chrono::milliseconds kPacePoll{50};
 
 int64_t integer_at(const Json& object, const char* name) {
   return object.is_object() && object.contains(name) && object[name].is_number_integer() ? object[name].get<int64_t>()
@@ -94,7 +97,7 @@ class HttpTarget : public ReplayTarget {
   HttpTarget(std::string url, bool use_cache, Clock& clock)
       : url_(std::move(url)), use_cache_(use_cache), clock_(clock) {}
 
-  TurnResult answer(const TurnPrompt& prompt, std::vector<TokenId>*) override {
+  TurnResult answer(const TurnPrompt& prompt, TurnTokens*) override {
     TurnResult result{.conversation = prompt.label, .turn = prompt.turn, .warm = prompt.turn > 0};
     if (!prompt.conversation) {
       result.fault = "synthetic prompts are token ids: expected a MODEL, found an address";
@@ -128,7 +131,23 @@ class HttpTarget : public ReplayTarget {
     return result;
   }
 
+  void settle() override {
+    const int64_t end_ns = clock_.now_ns() + kPaceMaxNs;
+    do std::this_thread::sleep_for(kPacePoll);  // First, since the server renders the turn after it has answered.
+    while (waiting() && clock_.now_ns() < end_ns);
+  }
+
  private:
+  // A server without the gauge has nothing to wait for.
+  bool waiting() const {
+    auto client = HttpClient::make(url_);
+    if (!client.ok()) return false;
+    const auto metrics = client->get_text("/metrics");
+    constexpr std::string_view kGauge = "\nwarmpath_cache_consolidations_waiting ";
+    const size_t at = metrics.ok() ? metrics->find(kGauge) : std::string::npos;
+    return at != std::string::npos && metrics->compare(at + kGauge.size(), 2, "0\n") != 0;
+  }
+
   Json make_body(const TurnPrompt& prompt) const {
     Json body = prompt.conversation->request_body(*prompt.expected);
     body["stream"] = true;

@@ -21,6 +21,7 @@ Json turn_json(const TurnResult& turn) {
           {"prompt", turn.prompt_tokens},
           {"cached", turn.cached_tokens},
           {"shared", turn.shared_tokens},
+          {"added", turn.added_tokens},
           {"restored", turn.restored},
           {"miss", turn.miss},
           {"generated", turn.generated_tokens},
@@ -57,7 +58,7 @@ bool well_formed(const Json& file) {
 ReplaySummary summarize_replay(const std::vector<TurnResult>& turns, double wall_s) {
   ReplaySummary summary;
   summary.wall_s = wall_s;
-  std::vector<double> ttft, warm_ttft, cold_ttft;
+  std::vector<double> ttft, warm_ttft, cold_ttft, beyond_added, beyond_answer;
   double decode_s = 0;
   int64_t decoded = 0;
   for (const TurnResult& turn : turns) {
@@ -76,8 +77,13 @@ ReplaySummary summarize_replay(const std::vector<TurnResult>& turns, double wall
       if (turn.shared_tokens >= 0) {
         summary.shared_tokens += turn.shared_tokens;
         summary.shared_page_tokens += turn.shared_tokens / kPageTokens * kPageTokens;
-        summary.reused_tokens += std::min(turn.cached_tokens, turn.shared_tokens);
+        summary.reused_tokens += std::min(turn.cached_tokens, turn.shared_tokens / kPageTokens * kPageTokens);
       }
+      const int64_t computed = turn.prompt_tokens - turn.cached_tokens;
+      if (turn.restored && turn.added_tokens >= 0)
+        beyond_added.push_back(static_cast<double>(computed - turn.added_tokens));
+      if (turn.restored && turn.shared_tokens >= 0)
+        beyond_answer.push_back(static_cast<double>(turn.shared_tokens - turn.cached_tokens));
     }
     if (!turn.fault.empty()) continue;
     ttft.push_back(turn.ttft_s);
@@ -90,6 +96,13 @@ ReplaySummary summarize_replay(const std::vector<TurnResult>& turns, double wall
   summary.ttft_p99_s = percentile(ttft, 99);
   summary.warm_ttft_p50_s = median(warm_ttft);
   summary.cold_ttft_p50_s = median(cold_ttft);
+  summary.beyond_added_p50 = median(beyond_added);
+  summary.beyond_answer_p50 = median(beyond_answer);
+  const auto most = [](const std::vector<double>& of) {
+    return of.empty() ? 0 : static_cast<int64_t>(*std::max_element(of.begin(), of.end()));
+  };
+  summary.beyond_added_max = most(beyond_added);
+  summary.beyond_answer_max = most(beyond_answer);
   summary.decode_tokens_per_s = decode_s > 0 ? static_cast<double>(decoded) / decode_s : 0;
   return summary;
 }
@@ -97,7 +110,7 @@ ReplaySummary summarize_replay(const std::vector<TurnResult>& turns, double wall
 std::string replay_table(const ReplaySummary& s) {
   std::string out;
   const auto row = [&out](const char* name, const std::string& value) {
-    out += fmt::format("{:<34} {}\n", name, value);
+    out += fmt::format("{:<36} {}\n", name, value);
   };
   row("turns", fmt::format("{} ({} warm)", s.turns, s.warm));
   row("faults", fmt::format("{}", s.faults));
@@ -114,6 +127,12 @@ std::string replay_table(const ReplaySummary& s) {
     row("reused of what a turn shares",
         fmt::format("{:.2f} % of {} tokens ({:.2f} % of those on whole pages)", share(s.reused_tokens, s.shared_tokens),
                     count_text(s.shared_tokens), share(s.reused_tokens, s.shared_page_tokens)));
+  if (s.shared_tokens > 0) {
+    row("computed beyond the client's tokens",
+        fmt::format("{:.0f} p50, {} max", s.beyond_added_p50, s.beyond_added_max));
+    row("  beyond those and the last answer",
+        fmt::format("{:.0f} p50, {} max", s.beyond_answer_p50, s.beyond_answer_max));
+  }
   row("generated tokens", count_text(s.generated_tokens));
   if (s.scored > 0)
     row("score, turns exactly right", fmt::format("{} of {} ({:.1f} %)", s.exact, s.scored, share(s.exact, s.scored)));
@@ -144,6 +163,8 @@ Json replay_json(const Json& about, const ReplaySummary& s, const std::vector<Tu
       {"faults", s.faults},
       {"warm_turns", s.warm},
       {"warm_restored", s.restored},
+      {"beyond_added_max", s.beyond_added_max},
+      {"beyond_answer_max", s.beyond_answer_max},
       {"warm_restored_share", share(s.restored, s.warm) / 100},
       {"prompt_tokens", s.prompt_tokens},
       {"cached_tokens", s.cached_tokens},

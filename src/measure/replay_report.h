@@ -17,6 +17,9 @@ struct ReplaySummary {
   // Of warm turns whose previous prompt is known: the tokens shared with it, those on whole pages, and of the former
   // those that were not computed again.
   int64_t shared_tokens = 0, shared_page_tokens = 0, reused_tokens = 0;
+  // Of restored warm turns, the tokens computed beyond what the client added, and beyond that and the last answer.
+  double beyond_added_p50 = 0, beyond_answer_p50 = 0;
+  int64_t beyond_added_max = 0, beyond_answer_max = 0;
   int64_t scored = 0, exact = 0;
   double ttft_p50_s = 0, ttft_p90_s = 0, ttft_p99_s = 0, warm_ttft_p50_s = 0, cold_ttft_p50_s = 0;
   double decode_tokens_per_s = 0;  // Tokens after each turn's first, over the time that they took.

@@ -48,10 +48,11 @@ TEST(Conversation, ReadsTheBundledReplay) {
 // Answers with a hash of the prompt and counts.
 class EchoTarget : public ReplayTarget {
  public:
-  TurnResult answer(const TurnPrompt& prompt, std::vector<TokenId>* tokens) override {
+  TurnResult answer(const TurnPrompt& prompt, TurnTokens* tokens) override {
     TurnResult result{.conversation = prompt.label, .turn = prompt.turn, .warm = prompt.turn > 0};
     const size_t count = prompt.conversation ? 64 * (static_cast<size_t>(prompt.turn) + 1) : prompt.tokens.size();
-    tokens->assign(count, 1);
+    tokens->prompt.assign(count, 1);
+    tokens->answered.assign(count + 16, 1);
     result.prompt_tokens = static_cast<int64_t>(count);
     result.cached_tokens = prompt.turn > 0 ? 64 * prompt.turn - 32 : 0;
     result.restored = prompt.turn > 0;
@@ -95,6 +96,8 @@ TEST(Replay, SummaryByHand) {
   EXPECT_EQ(s.prompt_tokens, 5 * (64 + 128));
   EXPECT_EQ(s.shared_tokens, 5 * 64);
   EXPECT_EQ(s.reused_tokens, 5 * 32);
+  EXPECT_EQ(s.beyond_added_max, 128 - 32 - 48);  // 16 of the new prompt's last 64 tokens are the answer.
+  EXPECT_EQ(s.beyond_answer_max, 64 - 32);
   EXPECT_EQ(s.exact, 5);
   EXPECT_DOUBLE_EQ(s.decode_tokens_per_s, 2);
   EXPECT_DOUBLE_EQ(s.ttft_p50_s, 0.5);

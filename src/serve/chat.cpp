@@ -51,6 +51,8 @@ class ChatRun final : public GenerationRun {
     context().response.send_json(200, body);
   }
 
+  Json first_message() const { return choices_[0].message(); }
+
   bool called() const {
     for (const ChatChoice& choice : choices_)
       if (std::string_view(choice.finish_reason()) == "tool_calls") return true;
@@ -203,13 +205,13 @@ void chat_completions(const HttpRequest& http, HttpResponse& response, ServerSta
 
   const uint64_t seed = request_seed(context, request.common);
   std::vector<GenerateRequest> requests;
-  std::string conversation;
+  CacheHints hints;
   for (int64_t i = 0; i < request.common.n; ++i) {
     GenerateRequest made = make_request(context, http, request.common, prompt.tokens, seed, i, request.common.n);
     made.max_tokens = max_tokens;
     made.cache.continues = prompt.continues;
     made.cache.captures = capture_points(prompt.captures);
-    conversation = made.cache.conversation;
+    hints = made.cache;
     requests.push_back(std::move(made));
   }
   const OutputRules rules{
@@ -218,7 +220,9 @@ void chat_completions(const HttpRequest& http, HttpResponse& response, ServerSta
   if (!run.run(std::move(requests))) return;
   run.answer();
   // The tool's result will continue this conversation soon.
-  if (!conversation.empty() && run.called()) service->engine->hold_conversation(conversation);
+  if (!hints.conversation.empty() && run.called()) service->engine->hold_conversation(hints.conversation);
+  // Of several choices nobody knows which will be continued.
+  if (request.common.n == 1) consolidate_turn(*service, request, run.first_message(), hints);
 }
 
 }  // namespace wp

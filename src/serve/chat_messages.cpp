@@ -114,7 +114,24 @@ std::optional<ApiError> read_reasoning(const Json& message, size_t index, Json* 
   return std::nullopt;
 }
 
-std::optional<ApiError> read_message(const Json& message, size_t index, Json* out) {
+void look_at_calls(NormalisedMessages* out) {
+  std::map<std::string, int> seen;
+  std::vector<std::string> ids;
+  for (const Json& message : out->messages) {
+    if (const auto calls = message.find("tool_calls"); calls != message.end()) {
+      for (const Json& call : *calls) {
+        out->repeated_call |= ++seen[dump_json(call["function"])] >= kRepeats;
+        if (call.contains("id")) ids.push_back(call["id"].get<std::string>());
+      }
+    }
+    if (const auto id = message.find("tool_call_id"); id != message.end())
+      out->unmatched_result |= std::find(ids.begin(), ids.end(), id->get_ref<const std::string&>()) == ids.end();
+  }
+}
+
+}  // namespace
+
+std::optional<ApiError> normalise_message(const Json& message, size_t index, Json* out) {
   if (!message.is_object()) return invalid_type(at(index), "an object", message);
   const Json* role_field = member(message, "role");
   if (!role_field || !role_field->is_string())
@@ -147,23 +164,6 @@ std::optional<ApiError> read_message(const Json& message, size_t index, Json* ou
   return std::nullopt;
 }
 
-void look_at_calls(NormalisedMessages* out) {
-  std::map<std::string, int> seen;
-  std::vector<std::string> ids;
-  for (const Json& message : out->messages) {
-    if (const auto calls = message.find("tool_calls"); calls != message.end()) {
-      for (const Json& call : *calls) {
-        out->repeated_call |= ++seen[dump_json(call["function"])] >= kRepeats;
-        if (call.contains("id")) ids.push_back(call["id"].get<std::string>());
-      }
-    }
-    if (const auto id = message.find("tool_call_id"); id != message.end())
-      out->unmatched_result |= std::find(ids.begin(), ids.end(), id->get_ref<const std::string&>()) == ids.end();
-  }
-}
-
-}  // namespace
-
 std::optional<ApiError> normalise_messages(const Json& messages, int32_t messages_max, NormalisedMessages* out) {
   if (messages.empty()) return invalid_value("messages", "messages: expected at least one message, found none");
   if (messages.size() > static_cast<size_t>(messages_max))
@@ -172,7 +172,7 @@ std::optional<ApiError> normalise_messages(const Json& messages, int32_t message
   bool user = false, leading = true;
   for (size_t i = 0; i < messages.size(); ++i) {
     Json message;
-    if (auto error = read_message(messages[i], i, &message)) return error;
+    if (auto error = normalise_message(messages[i], i, &message)) return error;
     const std::string& role = message["role"].get_ref<const std::string&>();
     user |= role == "user";
     if (role == "system") {

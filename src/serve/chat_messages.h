@@ -15,6 +15,8 @@ struct NormalisedMessages {
   bool unmatched_result = false;  // A tool result without its call.
 };
 
+// One of them: `index` is its place in the client's list, for what is refused.
+std::optional<ApiError> normalise_message(const Json& message, size_t index, Json* out);
 std::optional<ApiError> normalise_messages(const Json& messages, int32_t messages_max, NormalisedMessages* out);
 // For templates that refuse system messages behind others: these become user turns, tagged, in place.
 void tag_late_system(Json& messages);

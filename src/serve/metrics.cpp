@@ -46,6 +46,22 @@ void print_engine(std::string& out, const EngineStats& s) {
          s.stall_ns_max * 1e-9);
 }
 
+void print_consolidation(std::string& out, const ConsolidationStats& c) {
+  family(out, "warmpath_cache_consolidation_tokens_total", "counter",
+         "Tokens of finished turns computed while idle, or by the next request.");
+  out += cat("warmpath_cache_consolidation_tokens_total{when=\"idle\"} ", c.tokens_idle, "\n");
+  out += cat("warmpath_cache_consolidation_tokens_total{when=\"request\"} ", c.tokens_request, "\n");
+  family(out, "warmpath_cache_consolidation_seconds_total", "counter",
+         "Time for that: nobody waited, or a request did.");
+  out += cat("warmpath_cache_consolidation_seconds_total{when=\"idle\"} ", c.ns_idle * 1e-9, "\n");
+  out += cat("warmpath_cache_consolidation_seconds_total{when=\"request\"} ", c.ns_request * 1e-9, "\n");
+  family(out, "warmpath_cache_consolidations_total", "counter", "Finished turns by what became of them.");
+  out += cat("warmpath_cache_consolidations_total{event=\"done\"} ", c.done, "\n");
+  out += cat("warmpath_cache_consolidations_total{event=\"dropped\"} ", c.dropped, "\n");
+  out += cat("warmpath_cache_consolidations_total{event=\"gave_way\"} ", c.gave_way, "\n");
+  single(out, "warmpath_cache_consolidations_waiting", "gauge", "Finished turns not yet consolidated.", c.waiting);
+}
+
 void print_cache(std::string& out, const CacheStats& c, int64_t anchor_bytes) {
   single(out, "warmpath_prefix_cache_queries_total", "counter", "Tokens looked up.", c.query_tokens);
   single(out, "warmpath_prefix_cache_hits_total", "counter", "Tokens not computed.", c.hit_tokens);
@@ -167,6 +183,7 @@ std::string Metrics::print(const Service* service) const {
   if (service && service->engine) {
     const EngineStats stats = service->engine->stats();
     print_engine(out, stats);
+    print_consolidation(out, stats.consolidation);
     print_cache(out, stats.cache, service->engine->model_info().anchor_bytes);
   }
   const std::lock_guard lock(mutex_);

@@ -36,4 +36,19 @@ std::optional<ChatPrompt> render_chat(const RunContext& context, const HttpReque
   return std::nullopt;
 }
 
+void consolidate_turn(const Service& service, const ChatRequest& request, const Json& message,
+                      const CacheHints& hints) {
+  const EngineLimits& limits = service.engine->limits();
+  if (!limits.cache || !limits.consolidate || !hints.enabled) return;
+  Json messages = request.history.messages;
+  if (!messages.empty() && messages.back()["role"] == "assistant") return;  // What follows two answers is anybody's.
+  Json sent_back;                                                           // As the client will send it.
+  if (normalise_message(message, messages.size(), &sent_back)) return;
+  messages.push_back(std::move(sent_back));
+  auto prefix = service.prompter->stable_prefix(template_variables(request, std::move(messages)));
+  if (!prefix.ok()) return;  // A template that refuses the answer will refuse it again.
+  service.engine->consolidate(
+      {.tokens = std::move(*prefix), .domain = hints.domain, .conversation = hints.conversation});
+}
+
 }  // namespace wp

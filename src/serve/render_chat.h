@@ -13,4 +13,8 @@ namespace wp {
 std::optional<ChatPrompt> render_chat(const RunContext& context, const HttpRequest& http, ChatRequest& request,
                                       bool captures);
 
+// After the answer is out: what the next prompt will begin with, now that the turn has ended with `message` (as it was
+// sent), is left to the engine's idle time.
+void consolidate_turn(const Service& service, const ChatRequest& request, const Json& message, const CacheHints& hints);
+
 }  // namespace wp

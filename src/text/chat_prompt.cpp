@@ -13,6 +13,7 @@ namespace {
 constexpr std::string_view kEscape = "\xEF\xA3\xBF";        // U+F8FF, private use.
 constexpr char kEscapeItself = '~';                         // The letter of a U+F8FF that the text held already.
 constexpr std::string_view kDummyUser = "\xEF\xA3\xBE q7";  // U+F8FE: begins like no real message.
+constexpr std::string_view kOtherUser = "7";                // Has nothing in common with it.
 constexpr int64_t kGrid = 64;
 constexpr int64_t kCaptureTokensMin = 256;  // Shorter prompts capture nothing.
 constexpr int64_t kMargin = 32;             // Tokens before an end that merges may still move.
@@ -59,9 +60,15 @@ Json dummy_call() {
   return message;
 }
 
-Json user_message() { return {{"role", "user"}, {"content", std::string(kDummyUser)}}; }
+Json user_message(std::string_view text = kDummyUser) { return {{"role", "user"}, {"content", std::string(text)}}; }
 
-Json tool_message() { return {{"role", "tool"}, {"tool_call_id", "call_0"}, {"content", std::string(kDummyUser)}}; }
+Json tool_message(std::string_view text = kDummyUser) {
+  return {{"role", "tool"}, {"tool_call_id", "call_0"}, {"content", std::string(text)}};
+}
+
+bool has_calls(const Json& message) {
+  return message.contains("tool_calls") && message["tool_calls"].is_array() && !message["tool_calls"].empty();
+}
 
 }  // namespace
 
@@ -243,36 +250,47 @@ int64_t ChatPrompter::common_tokens(const Encoded& prompt, std::string_view othe
   return first + common;
 }
 
-bool ChatPrompter::touches_added(const Encoded& prompt, int64_t token) const {
-  if (token > 0 && tokenizer_->is_added(prompt.tokens[token - 1])) return true;
-  return token < static_cast<int64_t>(prompt.tokens.size()) && tokenizer_->is_added(prompt.tokens[token]);
+// `end`, less what merges with the text behind it could still move: down to the nearest added token, which no merge
+// crosses, or by the margin.
+int64_t ChatPrompter::margined(const Encoded& prompt, int64_t end) const {
+  const auto after = std::upper_bound(prompt.added.begin(), prompt.added.end(), end,
+                                      [](int64_t token, const PlacedToken& added) { return token < added.token; });
+  if (after == prompt.added.begin()) return end - kMargin;
+  const int64_t token = std::prev(after)->token;
+  return std::max(end - kMargin, std::min(end, token + 1));
 }
 
-// Two continuations that have little in common, a user's turn and a tool's result: what both render as the request did
-// is what the next request will render too. A template that refuses one of them leaves the other to decide.
-int64_t ChatPrompter::stable_tokens(const Encoded& prompt, Json& variables) const {
+// Two continuations that have little in common: a user's turn and a tool's result. What one of them renders as the
+// request did is what that next request will render too. A template that refuses one of them leaves the other.
+ChatPrompter::Stable ChatPrompter::stable_tokens(const Encoded& prompt, Json& variables) const {
   Json& messages = variables["messages"];
   const bool answered = has_role(messages.back(), "assistant");
   const size_t count = messages.size();
-  int64_t stable = -1;
+  Stable stable;
   for (const bool tool : {false, true}) {
     if (!answered) messages.push_back(tool ? dummy_call() : dummy_answer());
     messages.push_back(tool ? tool_message() : user_message());
     const auto rendered = template_->render(variables);
     messages.erase(messages.begin() + static_cast<int64_t>(count), messages.end());
-    if (!rendered.ok()) continue;
-    const int64_t common = common_tokens(prompt, *rendered);
-    stable = stable < 0 ? common : std::min(stable, common);
+    if (rendered.ok()) (tool ? stable.tool : stable.user) = common_tokens(prompt, *rendered);
   }
-  return std::max<int64_t>(stable, 0);
+  return stable;
 }
 
 CapturePositions ChatPrompter::find_captures(const Encoded& prompt, Json& variables) const {
   CapturePositions found;
   const int64_t n = static_cast<int64_t>(prompt.tokens.size());
   if (n < kCaptureTokensMin) return found;
-  const auto margined = [&](int64_t end) { return end - (touches_added(prompt, end) ? 0 : kMargin); };
-  found.stable_end = floor_below(margined(stable_tokens(prompt, variables)), n);
+  const auto position = [&](int64_t end) { return floor_below(margined(prompt, end), n); };
+  const Stable stable = stable_tokens(prompt, variables);
+  const bool drops_thoughts = stable.user >= 0 && stable.user + kGrid < stable.tool;
+  if (drops_thoughts) {  // The answer decides which of them comes next; both are kept.
+    found.stable_end = position(stable.tool);
+    found.user_start = position(stable.user);
+  } else {
+    found.stable_end = position(stable.user < 0 || stable.tool < 0 ? std::max(stable.user, stable.tool)
+                                                                   : std::min(stable.user, stable.tool));
+  }
 
   // The messages up to and without the `kept`-th, and a user message that begins like no other.
   const Json messages = std::move(variables["messages"]);
@@ -289,38 +307,60 @@ CapturePositions ChatPrompter::find_captures(const Encoded& prompt, Json& variab
     ++system_count;
   const bool has_system = system_count > 0 || (variables.contains("tools") && !variables["tools"].empty());
   if (has_system) found.system_end = floor_below(cut_before(system_count), n);
-  for (size_t i = messages.size(); i-- > system_count;) {
-    if (!has_role(messages[i], "user")) continue;
-    found.user_start = i == system_count ? found.system_end : floor_below(cut_before(i), n);
-    break;
-  }
   return found;
 }
 
-Result<ChatPrompt> ChatPrompter::build(const Json& variables, bool captures) const {
+Result<Json> ChatPrompter::prepare(const Json& variables, bool* continues) const {
   if (!variables.is_object() || !variables.contains("messages") || !variables["messages"].is_array() ||
       variables["messages"].empty())
     return Error{ErrorCode::bad_request, "messages: expected a list of at least one message, found none"};
 
   Json prepared = variables;
-  ChatPrompt prompt;
   for (auto& [key, value] : prepared.items()) {
     if (key == "messages") {
       for (Json& message : value) {
         parse_arguments(message);
         escape_message(message);
-        prompt.continues |= has_role(message, "assistant");
+        *continues |= has_role(message, "assistant");
       }
     } else if (!is_template_constant(key)) {
       escape_strings(value);
     }
   }
+  return prepared;
+}
+
+Result<ChatPrompt> ChatPrompter::build(const Json& variables, bool captures) const {
+  ChatPrompt prompt;
+  WP_TRY(Json prepared, prepare(variables, &prompt.continues));
   WP_TRY(std::string rendered, template_->render(prepared));
   Encoded encoded = encode(std::move(rendered));
   if (captures) prompt.captures = find_captures(encoded, prepared);
   prompt.text = unescaped(encoded.text);
   prompt.tokens = std::move(encoded.tokens);
   return prompt;
+}
+
+Result<std::vector<TokenId>> ChatPrompter::stable_prefix(const Json& variables) const {
+  bool continues = false;
+  WP_TRY(Json prepared, prepare(variables, &continues));
+  prepared["add_generation_prompt"] = false;
+  Json& messages = prepared["messages"];
+  if (!has_role(messages.back(), "assistant"))
+    return Error{ErrorCode::bad_request, "messages: expected an assistant's message at the end, found another"};
+  const bool calls = has_calls(messages.back());
+  const auto next = [&](std::string_view text) {
+    messages.push_back(calls ? tool_message(text) : user_message(text));
+    auto rendered = template_->render(prepared);
+    messages.erase(messages.size() - 1);
+    return rendered;
+  };
+  WP_TRY(std::string one, next(kDummyUser));
+  WP_TRY(const std::string other, next(kOtherUser));
+  Encoded encoded = encode(std::move(one));
+  const int64_t end = std::max<int64_t>(0, margined(encoded, common_tokens(encoded, other)));
+  encoded.tokens.resize(static_cast<size_t>(end / kGrid * kGrid));
+  return std::move(encoded.tokens);
 }
 
 }  // namespace wp

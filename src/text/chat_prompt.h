@@ -17,8 +17,10 @@ namespace wp {
 // Where the prefix can be shared (spec/prefix_cache.md 6): multiples of 64 below the prompt's length; 0 means none.
 struct CapturePositions {
   int64_t system_end = 0;  // S: the end of tools and system text, shared by conversations.
-  int64_t stable_end = 0;  // T: what every continuation of this conversation renders identically.
-  int64_t user_start = 0;  // U: the start of the newest user message.
+  int64_t stable_end = 0;  // T: what the conversation's next prompt renders identically.
+  // U: less than that, where the template drops earlier thoughts once a user writes again: what is left then. 0 where
+  // it drops none.
+  int64_t user_start = 0;
 };
 
 struct ChatPrompt {
@@ -44,6 +46,9 @@ class ChatPrompter {
   // Arguments of tool calls that are JSON texts are parsed first, as templates expect objects. Without `captures` the
   // conversation is rendered once; with them, up to four more times, and encoded once.
   Result<ChatPrompt> build(const Json& variables, bool captures = true) const;
+  // What the prompt after a finished turn will begin with, in whole pages: `messages` ends in the assistant's. The next
+  // message is a tool's result where it calls, a user's where it does not. May differ from what the model generated.
+  Result<std::vector<TokenId>> stable_prefix(const Json& variables) const;
 
  private:
   struct Encoded {
@@ -65,8 +70,12 @@ class ChatPrompter {
   Encoded encode(std::string escaped_text) const;
   int64_t common_tokens(const Encoded& prompt, std::string_view other) const;
   CapturePositions find_captures(const Encoded& prompt, Json& variables) const;
-  int64_t stable_tokens(const Encoded& prompt, Json& variables) const;
-  bool touches_added(const Encoded& prompt, int64_t token) const;
+  struct Stable {
+    int64_t user = -1, tool = -1;  // Tokens in common with the prompt that comes with a user's turn, a tool's result.
+  };
+  Stable stable_tokens(const Encoded& prompt, Json& variables) const;
+  Result<Json> prepare(const Json& variables, bool* continues) const;
+  int64_t margined(const Encoded& prompt, int64_t end) const;
 
   struct Added {
     std::string text;

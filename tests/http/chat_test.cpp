@@ -329,6 +329,45 @@ TEST_F(Chat, WarmTurnsReportWhatTheyReused) {  // D12, H2
   EXPECT_EQ(complete(body)["timings"]["cache_n"], 0);
 }
 
+// The answer itself is warm once the server had a moment to consolidate the turn, streamed or not.
+TEST_F(Chat, AFinishedTurnIsConsolidated) {
+  start();
+  const std::string gauge = "warmpath_cache_consolidations_waiting 0\n";
+  std::string long_text, answer;
+  for (int i = 0; i < 300; ++i) long_text += cat("word", i, " ");
+  for (int i = 0; i < 100; ++i) answer += cat("said", i, " ");
+  say(cat(answer, kCall));
+  Json body = quiet(long_text);
+  body["tools"] = kTools;
+  const Json first = complete(body);
+  ASSERT_EQ(first["choices"][0]["finish_reason"], "tool_calls");
+  const auto done = [&](int count) {
+    return soon([&] {
+      return client().get("/metrics").body.find(cat("consolidations_total{event=\"done\"} ", count)) !=
+             std::string::npos;
+    });
+  };
+  ASSERT_TRUE(done(1));
+  body["messages"].push_back(first["choices"][0]["message"]);
+  body["messages"].push_back({{"role", "tool"},
+                              {"tool_call_id", first["choices"][0]["message"]["tool_calls"][0]["id"]},
+                              {"content", "a b c"}});
+  const int64_t answered = first["usage"]["total_tokens"].get<int64_t>();
+  say("Fine.");
+  Json usage = complete(body)["usage"];
+  EXPECT_GT(usage["prompt_tokens_details"]["cached_tokens"].get<int64_t>(), answered - 64);
+  ASSERT_TRUE(done(2));
+
+  // Several answers, of which the client keeps one: nothing is taken for granted.
+  body["n"] = 2;
+  complete(body);
+  body["n"] = 1;
+  body["cache_prompt"] = false;
+  complete(body);
+  EXPECT_TRUE(done(2));
+  EXPECT_NE(client().get("/metrics").body.find(gauge), std::string::npos);
+}
+
 TEST_F(Chat, ContextLimit) {  // D13, D14
   RigOptions options;
   options.engine.context_tokens = 256;
