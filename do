@@ -11,6 +11,8 @@ readonly packages=(
 readonly test_packages=(libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev clang-format lld)
 readonly ci_packages=(clang libclang-rt-14-dev g++-aarch64-linux-gnu qemu-user-static)
 readonly python_packages=(openai==3.57.0)
+# What compiles the cuda backend where no nvcc 13 is installed.
+readonly cuda_packages=(nvidia-cuda-{nvcc,crt,runtime,cccl}==13.0.* nvidia-nvvm==13.0.*)
 readonly cores=$(nproc)
 readonly model=models/flash-next-mini
 
@@ -55,6 +57,32 @@ compile() {
 
 binary_is_fresh() {
   [ -x build/release/warmpath ] && [ -z "$(find src CMakeLists.txt -newer build/release/warmpath \( -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt \) -print -quit)" ]
+}
+
+# The CMake options of the cuda backend: with the nvcc 13 that is installed, else with the one of PyPI.
+cuda_options() {
+  cuda_options=(-DWP_CUDA=ON)
+  nvcc --version 2>/dev/null | grep -q 'release 13\.' && return
+  local venv=build/cuda-venv
+  if [ ! -f "$venv/done" ]; then
+    say "installing nvcc 13.0 in $venv"
+    rm -rf "$venv"
+    python3 -m venv "$venv"
+    "$venv"/bin/pip install -q --disable-pip-version-check "${cuda_packages[@]}"
+    touch "$venv/done"
+  fi
+  cuda_options+=("-DWP_CUDA_ROOT=$(echo "$PWD/$venv"/lib/python3*/site-packages/nvidia/cu13)")
+}
+
+# The cuda backend too, in the same folder: three files of the host differ.
+build_with_cuda() {
+  install "${packages[@]}"
+  mkdir -p build
+  cuda_options
+  say "building build/release/warmpath with the cuda backend"
+  cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release "${cuda_options[@]}" >build/release.log 2>&1 ||
+    { cat build/release.log >&2; exit 1; }
+  compile build/release warmpath
 }
 
 build_release() {
@@ -143,14 +171,21 @@ finish() {
 # The release build with its tests: the same libraries as `./do build`, nothing is compiled twice.
 configure_tests() {
   mkdir -p build
-  cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DWP_TESTS=ON >build/release.log 2>&1 ||
-    { cat build/release.log >&2; exit 1; }
+  cuda_options
+  cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DWP_TESTS=ON "${cuda_options[@]}" \
+    >build/release.log 2>&1 || { cat build/release.log >&2; exit 1; }
   compile build/release
 }
 
 cmd_setup() { setup_tests; }
 
-cmd_build() { build_release; }
+cmd_build() {
+  case "${1:-}" in
+    --cuda) build_with_cuda ;;
+    "") build_release ;;
+    *) say "do build: expected --cuda or nothing, found $1"; exit 2 ;;
+  esac
+}
 
 cmd_run() {
   build_release
@@ -163,6 +198,7 @@ cmd_test() {
   setup_tests
   count tidy python3 tools/tidy.py
   configure_tests
+  count "cuda for sm_120a, sm_121a" ninja -C build/release gpu_other_architectures
   run_programs build/release release
   run_benches_tiny
   run_fuzzers build/release 2000
@@ -216,7 +252,7 @@ cmd_help() {
   cat <<'HELP'
 ./do run [FLAGS]        install what is missing, build, serve the bundled model on 127.0.0.1:8080
 ./do test               install what is missing, build and run every test
-./do build              build build/release/warmpath
+./do build [--cuda]     build build/release/warmpath, with the cuda backend where asked
 ./do bench [FLAGS]      kernel benchmarks (Google Benchmark flags)
 ./do fuzz [NAME [SEED]] list the fuzzers, or run one on libFuzzer (FUZZ_SECONDS=900)
 ./do tidy               formatting, layers, sizes, dead files, vendor calls

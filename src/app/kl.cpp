@@ -71,7 +71,7 @@ Command kl_command() {
                             .kind = FlagKind::number,
                             .fallback = "0",
                             .placeholder = "X",
-                            .help = "Largest logit error that passes; 0: 2e-4 on ref (qwen3_5 1e-3), 2e-3 on cpu",
+                            .help = "Largest logit error that passes; 0: 2e-4 on ref (qwen3_5 1e-3), else 2e-3",
                             .group = "Gate",
                             .low = 0},
                            {.name = "tokens-max",

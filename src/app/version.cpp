@@ -5,6 +5,7 @@
 #include "core/cat.h"
 #include "core/json.h"
 #include "model/model.h"
+#include "ops/tables.h"
 
 namespace wp::app {
 namespace {
@@ -15,12 +16,20 @@ constexpr const char* kCompiler = "clang " __clang_version__;
 constexpr const char* kCompiler = "gcc " __VERSION__;
 #endif
 
+// Those with a kernel for every operation.
+std::vector<std::string> backends() {
+  std::vector<std::string> names;
+  for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda, DeviceKind::ref})
+    if (ops::check_backend(kind).ok()) names.emplace_back(name(kind));
+  return names;
+}
+
 Result<int> version(const Flags& flags) {
   if (flags.on("json")) {
     const Json out = {{"version", WP_VERSION},
                       {"commit", WP_COMMIT},
                       {"compiler", kCompiler},
-                      {"backends", Json::array({"cpu", "ref"})},
+                      {"backends", backends()},
                       {"model_types", model_types()}};
     std::printf("%s\n", dump_json(out).c_str());
   } else {
@@ -71,7 +80,11 @@ Result<int> help(const Flags& flags) {
 
 }  // namespace
 
-std::string version_text() { return cat(WP_VERSION, " (", WP_COMMIT, ", ", kCompiler, ", cpu+ref)"); }
+std::string version_text() {
+  std::string built;
+  for (const std::string& backend : backends()) built += (built.empty() ? "" : "+") + backend;
+  return cat(WP_VERSION, " (", WP_COMMIT, ", ", kCompiler, ", ", built, ")");
+}
 
 Command version_command() {
   return {.name = "version",

@@ -7,7 +7,10 @@
 namespace wp {
 namespace {
 
-void check(cudaError_t status) { WP_ASSERT(status == cudaSuccess); }
+// A call that fails after startup is fatal, and its reason is what a reader of the log needs.
+void check(cudaError_t status) {
+  if (status != cudaSuccess) assertion_failed(cudaGetErrorString(status), __FILE__, __LINE__);
+}
 
 Result<std::string> describe() {
   int count = 0;
@@ -46,14 +49,11 @@ std::byte* allocate(int64_t bytes, Memory memory) {
 
 void release(std::byte* data, Memory memory) { check(memory == Memory::device ? cudaFree(data) : cudaFreeHost(data)); }
 
-// The default stream keeps the order with kernels; a return before the copy's end must not show.
+// The default stream waits for all streams of this process and they for it; a return before the copy's end must not
+// show.
 void copy(void* to, const void* from, int64_t bytes) {
   check(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault));
   check(cudaDeviceSynchronize());
-}
-
-void upload(void* to, const void* from, int64_t bytes) {
-  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, nullptr));
 }
 
 void fill(void* to, uint8_t value, int64_t bytes) {
@@ -61,9 +61,24 @@ void fill(void* to, uint8_t value, int64_t bytes) {
   check(cudaDeviceSynchronize());
 }
 
-void synchronize() { check(cudaDeviceSynchronize()); }
+cudaStream_t of(void* stream) { return static_cast<cudaStream_t>(stream); }
 
-constexpr Vendor kVendor{describe, workspaces, allocate, release, copy, upload, fill, synchronize};
+void* make_stream() {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreate(&stream));
+  return stream;
+}
+
+void release_stream(void* stream) { check(cudaStreamDestroy(of(stream))); }
+
+void upload(void* stream, void* to, const void* from, int64_t bytes) {
+  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, of(stream)));
+}
+
+void synchronize(void* stream) { check(cudaStreamSynchronize(of(stream))); }
+
+constexpr Vendor kVendor{describe, workspaces,  allocate,       release, copy,
+                         fill,     make_stream, release_stream, upload,  synchronize};
 
 }  // namespace
 

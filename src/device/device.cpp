@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "device/cuda.h"
+#include "device/stream_handle.h"
 
 namespace wp {
 namespace {
@@ -136,8 +137,28 @@ void Device::fill(void* to, uint8_t value, int64_t bytes) {
   else std::memset(to, value, static_cast<size_t>(bytes));
 }
 
+Stream::Stream(Device& device) : device_(&device) {
+  if (device.vendor_) handle_ = device.vendor_->make_stream();
+}
+
+Stream::~Stream() {
+  if (handle_) device_->vendor_->release_stream(handle_);
+}
+
+void Stream::swap(Stream& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(handle_, other.handle_);
+  std::swap(recorder_, other.recorder_);
+}
+
+void* stream_handle(const Stream& stream) { return stream.handle_; }
+
+void Stream::synchronize() {
+  if (handle_) device_->vendor_->synchronize(handle_);
+}
+
 void Stream::upload(void* to, const void* from, int64_t bytes) {
-  if (device_->vendor_) device_->vendor_->upload(to, from, bytes);
+  if (handle_) device_->vendor_->upload(handle_, to, from, bytes);
   else std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 

@@ -33,9 +33,11 @@ struct Vendor {
   std::byte* (*allocate)(int64_t size_bytes, Memory memory);  // Zeroed; null where there is no room.
   void (*release)(std::byte* data, Memory memory);
   void (*copy)(void* to, const void* from, int64_t size_bytes);
-  void (*upload)(void* to, const void* from, int64_t size_bytes);
   void (*fill)(void* to, uint8_t value, int64_t size_bytes);
-  void (*synchronize)();
+  void* (*make_stream)();
+  void (*release_stream)(void* stream);
+  void (*upload)(void* stream, void* to, const void* from, int64_t size_bytes);
+  void (*synchronize)(void* stream);
 };
 
 // One device and, for ref and cpu, the threads that compute on it. Outlives everything made from it.
@@ -71,16 +73,22 @@ class Device {
   int64_t allocated_bytes_ = 0;
 };
 
-// Work in order. On ref and cpu every call has finished when it returns; on a GPU after synchronize().
+// Work in order. On ref and cpu every call has finished when it returns; on a GPU after synchronize(). What
+// Device::copy and Device::fill do is ordered with every stream. Move-only; does not outlive its device.
 class Stream {
  public:
-  explicit Stream(Device& device) : device_(&device) {}
+  explicit Stream(Device& device);
+  Stream(Stream&& other) noexcept { swap(other); }
+  Stream& operator=(Stream other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~Stream();
+
   Device& device() const { return *device_; }
   DeviceKind kind() const { return device_->kind(); }
   ThreadPool& threads() const { return device_->threads(); }
-  void synchronize() {
-    if (device_->vendor_) device_->vendor_->synchronize();
-  }
+  void synchronize();
   // From shared memory that stays as it is until synchronize().
   void upload(void* to, const void* from, int64_t size_bytes);
 
@@ -89,7 +97,11 @@ class Stream {
   Recorder* recorder() const { return recorder_; }
 
  private:
-  Device* device_;
+  friend void* stream_handle(const Stream& stream);
+  void swap(Stream& other) noexcept;
+
+  Device* device_ = nullptr;
+  void* handle_ = nullptr;
   Recorder* recorder_ = nullptr;
 };
 

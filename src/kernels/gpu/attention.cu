@@ -259,26 +259,27 @@ unsigned at_most(int64_t units, const Workspace& workspace) {
 
 }  // namespace
 
-void attention_inputs(Stream&, const AttentionInputs& p) {
-  attention_inputs_kernel<<<dim3(static_cast<unsigned>(p.batch.rows), blocks_for(p.HQ + p.HK, 1)), kThreads>>>(p);
+void attention_inputs(Stream& stream, const AttentionInputs& p) {
+  attention_inputs_kernel<<<dim3(static_cast<unsigned>(p.batch.rows), blocks_for(p.HQ + p.HK, 1)), kThreads, 0,
+                            on(stream)>>>(p);
   check_launch();
 }
 
-void index_keys(Stream&, const IndexKeys& p) {
+void index_keys(Stream& stream, const IndexKeys& p) {
   const auto rows = static_cast<unsigned>(p.batch.rows), segments = static_cast<unsigned>(p.batch.segments_count);
-  index_queries_kernel<<<dim3(rows, blocks_for(p.HI, 1)), kThreads>>>(p);
-  pool_blocks_kernel<<<dim3(rows / kBlockTokens + 1, segments), kThreads>>>(p);
-  pending_keys_kernel<<<segments, kThreads>>>(p);
+  index_queries_kernel<<<dim3(rows, blocks_for(p.HI, 1)), kThreads, 0, on(stream)>>>(p);
+  pool_blocks_kernel<<<dim3(rows / kBlockTokens + 1, segments), kThreads, 0, on(stream)>>>(p);
+  pending_keys_kernel<<<segments, kThreads, 0, on(stream)>>>(p);
   check_launch();
 }
 
-void select_blocks(Stream&, const SelectBlocks& p) {
-  select_blocks_kernel<<<at_most(p.batch.rows, p.workspace), kThreads>>>(p);
+void select_blocks(Stream& stream, const SelectBlocks& p) {
+  select_blocks_kernel<<<at_most(p.batch.rows, p.workspace), kThreads, 0, on(stream)>>>(p);
   check_launch();
 }
 
-void attention(Stream&, const Attention& p) {
-  attention_kernel<<<at_most(p.batch.rows * p.HQ, p.workspace), kThreads>>>(p);
+void attention(Stream& stream, const Attention& p) {
+  attention_kernel<<<at_most(p.batch.rows * p.HQ, p.workspace), kThreads, 0, on(stream)>>>(p);
   check_launch();
 }
 

@@ -8,10 +8,13 @@
 
 #include "core/assert.h"
 #include "core/matrix.h"
+#include "device/stream_handle.h"
 
 namespace wp::kernels::gpu {
 
 constexpr int kThreads = 256;  // Of a block, unless a kernel says otherwise.
+
+inline cudaStream_t on(Stream& stream) { return static_cast<cudaStream_t>(stream_handle(stream)); }
 
 // A launch that failed is a fault of ours: nothing a caller could do.
 inline void check_launch() { WP_ASSERT(cudaGetLastError() == cudaSuccess); }

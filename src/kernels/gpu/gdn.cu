@@ -138,28 +138,28 @@ __global__ void gated_norm_kernel(GatedNorm p) {
 
 }  // namespace
 
-void conv_silu(Stream&, const ConvSilu& p) {
+void conv_silu(Stream& stream, const ConvSilu& p) {
   const unsigned across = blocks_for(p.C, kThreads);
-  conv_kernel<<<dim3(static_cast<unsigned>(p.batch.rows), across), kThreads>>>(p);
-  conv_state_kernel<<<dim3(static_cast<unsigned>(p.batch.segments_count), across), kThreads>>>(p);
+  conv_kernel<<<dim3(static_cast<unsigned>(p.batch.rows), across), kThreads, 0, on(stream)>>>(p);
+  conv_state_kernel<<<dim3(static_cast<unsigned>(p.batch.segments_count), across), kThreads, 0, on(stream)>>>(p);
   check_launch();
 }
 
-void gdn(Stream&, const Gdn& p) {
+void gdn(Stream& stream, const Gdn& p) {
   const auto rows = static_cast<unsigned>(p.batch.rows);
-  gdn_lengths_kernel<<<dim3(rows, blocks_for(p.HK, 1)), kThreads>>>(p);
-  gdn_gates_kernel<<<blocks_for(p.batch.rows * p.HV, kThreads), kThreads>>>(p);
+  gdn_lengths_kernel<<<dim3(rows, blocks_for(p.HK, 1)), kThreads, 0, on(stream)>>>(p);
+  gdn_gates_kernel<<<blocks_for(p.batch.rows * p.HV, kThreads), kThreads, 0, on(stream)>>>(p);
   const bool known = p.DK == 128;
   const auto bytes = static_cast<size_t>(p.DK * (known ? 2 : 2 + kColumns) * 4);
   WP_ASSERT(bytes <= 48 << 10);  // DK up to 361.
   const dim3 grid(static_cast<unsigned>(p.batch.segments_count), blocks_for(p.HV, 1), blocks_for(p.DV, kColumns));
-  if (known) gdn_kernel<128><<<grid, kColumns, bytes>>>(p);
-  else gdn_kernel<0><<<grid, kColumns, bytes>>>(p);
+  if (known) gdn_kernel<128><<<grid, kColumns, bytes, on(stream)>>>(p);
+  else gdn_kernel<0><<<grid, kColumns, bytes, on(stream)>>>(p);
   check_launch();
 }
 
-void gated_norm(Stream&, const GatedNorm& p) {
-  gated_norm_kernel<<<blocks_for(p.T * p.HV, 1), kThreads>>>(p);
+void gated_norm(Stream& stream, const GatedNorm& p) {
+  gated_norm_kernel<<<blocks_for(p.T * p.HV, 1), kThreads, 0, on(stream)>>>(p);
   check_launch();
 }
 

@@ -24,9 +24,9 @@ __global__ void matmul_kernel(Matmul p) {
 }
 
 template <class S>
-void launch_matmul(const Matmul& p) {
+void launch_matmul(Stream& stream, const Matmul& p) {
   const dim3 grid(blocks_for(p.W.N, S::BN), blocks_for(p.T, S::BT));
-  with_format(p.W.format, [&](auto format) { matmul_kernel<S, format()><<<grid, kThreads>>>(p); });
+  with_format(p.W.format, [&](auto format) { matmul_kernel<S, format()><<<grid, kThreads, 0, on(stream)>>>(p); });
   check_launch();
 }
 
@@ -76,28 +76,28 @@ Matrix copy_rows(const Matrix& rows, std::byte* destination) {
 
 }  // namespace
 
-void matmul(Stream&, const Matmul& p) {
-  if (p.T <= kSlimRows) return launch_matmul<SlimTile>(p);
-  launch_matmul<WideTile>(p);
+void matmul(Stream& stream, const Matmul& p) {
+  if (p.T <= kSlimRows) return launch_matmul<SlimTile>(stream, p);
+  launch_matmul<WideTile>(stream, p);
 }
 
-void embed(Stream&, const Embed& p) {
-  embed_kernel<<<blocks_for(p.T, 1), kThreads>>>(p);
+void embed(Stream& stream, const Embed& p) {
+  embed_kernel<<<blocks_for(p.T, 1), kThreads, 0, on(stream)>>>(p);
   check_launch();
 }
 
-void table_rows(Stream&, const TableRows& p) {
-  table_rows_kernel<<<blocks_for(p.T * p.heads, 1), kThreads>>>(p);
+void table_rows(Stream& stream, const TableRows& p) {
+  table_rows_kernel<<<blocks_for(p.T * p.heads, 1), kThreads, 0, on(stream)>>>(p);
   check_launch();
 }
 
-void gather_rows(Stream&, const GatherRows& p) {
-  gather_rows_kernel<<<blocks_for(p.R, 1), kThreads>>>(p);
+void gather_rows(Stream& stream, const GatherRows& p) {
+  gather_rows_kernel<<<blocks_for(p.R, 1), kThreads, 0, on(stream)>>>(p);
   check_launch();
 }
 
-void gather_columns(Stream&, const GatherColumns& p) {
-  gather_columns_kernel<<<blocks_for(p.T, 1), kThreads>>>(p);
+void gather_columns(Stream& stream, const GatherColumns& p) {
+  gather_columns_kernel<<<blocks_for(p.T, 1), kThreads, 0, on(stream)>>>(p);
   check_launch();
 }
 

@@ -139,30 +139,33 @@ __global__ void combine_kernel(Experts p) {
 }
 
 template <class S>
-void launch_experts(const Experts& p, WeightFormat gate_up, WeightFormat down) {
+void launch_experts(Stream& stream, const Experts& p, WeightFormat gate_up, WeightFormat down) {
   const auto E = static_cast<unsigned>(p.E);
-  with_format(gate_up,
-              [&](auto format) { gate_up_kernel<S, format()><<<dim3(blocks_for(p.F, S::BN), E), kThreads>>>(p); });
-  with_format(down, [&](auto format) { down_kernel<S, format()><<<dim3(blocks_for(p.M, S::BN), E), kThreads>>>(p); });
+  with_format(gate_up, [&](auto format) {
+    gate_up_kernel<S, format()><<<dim3(blocks_for(p.F, S::BN), E), kThreads, 0, on(stream)>>>(p);
+  });
+  with_format(down, [&](auto format) {
+    down_kernel<S, format()><<<dim3(blocks_for(p.M, S::BN), E), kThreads, 0, on(stream)>>>(p);
+  });
 }
 
 }  // namespace
 
-void router(Stream&, const Router& p) {
+void router(Stream& stream, const Router& p) {
   const auto E = static_cast<unsigned>(p.E);
-  choose_kernel<<<blocks_for(p.T, 1), kThreads, E>>>(p);
-  count_kernel<<<E, kThreads>>>(p);
-  offsets_kernel<<<1, 1>>>(p);
-  order_kernel<<<E, kThreads>>>(p);
+  choose_kernel<<<blocks_for(p.T, 1), kThreads, E, on(stream)>>>(p);
+  count_kernel<<<E, kThreads, 0, on(stream)>>>(p);
+  offsets_kernel<<<1, 1, 0, on(stream)>>>(p);
+  order_kernel<<<E, kThreads, 0, on(stream)>>>(p);
   check_launch();
 }
 
-void experts(Stream&, const Experts& p) {
+void experts(Stream& stream, const Experts& p) {
   // The array is memory that both sides read; loading refused experts of unlike formats.
   const WeightFormat gate_up = p.matrices[0].gate.format, down = p.matrices[0].down.format;
-  if (p.T * p.A <= kSlimRows * p.E) launch_experts<SlimTile>(p, gate_up, down);
-  else launch_experts<WideTile>(p, gate_up, down);
-  combine_kernel<<<blocks_for(p.T * p.M, kThreads), kThreads>>>(p);
+  if (p.T * p.A <= kSlimRows * p.E) launch_experts<SlimTile>(stream, p, gate_up, down);
+  else launch_experts<WideTile>(stream, p, gate_up, down);
+  combine_kernel<<<blocks_for(p.T * p.M, kThreads), kThreads, 0, on(stream)>>>(p);
   check_launch();
 }
 

@@ -75,7 +75,7 @@ __global__ void ngram_gate_kernel(NgramGate p) {
 
 }  // namespace
 
-void ngram_rows(Stream&, const NgramRows& p) {
+void ngram_rows(Stream& stream, const NgramRows& p) {
   const int64_t heads = (p.order - 1) * p.heads;
   WP_ASSERT(p.order <= kOrderMax && heads <= kHeadsMax);
   Hash hash;
@@ -84,13 +84,13 @@ void ngram_rows(Stream&, const NgramRows& p) {
     hash.moduli[h] = p.moduli[h];
     hash.offsets[h] = p.offsets[h];
   }
-  ngram_rows_kernel<<<blocks_for(p.batch.rows, kThreads), kThreads>>>(p, hash);
-  ngram_state_kernel<<<static_cast<unsigned>(p.batch.segments_count), 1>>>(p);
+  ngram_rows_kernel<<<blocks_for(p.batch.rows, kThreads), kThreads, 0, on(stream)>>>(p, hash);
+  ngram_state_kernel<<<static_cast<unsigned>(p.batch.segments_count), 1, 0, on(stream)>>>(p);
   check_launch();
 }
 
-void ngram_gate(Stream&, const NgramGate& p) {
-  ngram_gate_kernel<<<blocks_for(p.T * p.S, 1), kThreads>>>(p);
+void ngram_gate(Stream& stream, const NgramGate& p) {
+  ngram_gate_kernel<<<blocks_for(p.T * p.S, 1), kThreads, 0, on(stream)>>>(p);
   check_launch();
 }
 

@@ -59,8 +59,8 @@ __global__ void silu_mul_kernel(SiluMul p) {
 
 }  // namespace
 
-void rms_norm(Stream&, const RmsNorm& p) {
-  rms_norm_kernel<<<blocks_for(p.T * p.groups, 1), kThreads>>>(p);
+void rms_norm(Stream& stream, const RmsNorm& p) {
+  rms_norm_kernel<<<blocks_for(p.T * p.groups, 1), kThreads, 0, on(stream)>>>(p);
   check_launch();
 }
 
@@ -77,28 +77,28 @@ void gated_residual(Stream& stream, const GatedResidual& p) {
                     .epsilon = p.epsilon,
                     .y = p.normed});
   matmul(stream, {.T = p.T, .W = p.down, .x = p.normed, .x_stride = W, .y = p.low, .y_stride = p.R});
-  low_kernel<<<blocks_for(p.T * p.R, kThreads), kThreads>>>(p.low, p.T * p.R, streams);
+  low_kernel<<<blocks_for(p.T * p.R, kThreads), kThreads, 0, on(stream)>>>(p.low, p.T * p.R, streams);
   matmul(stream, {.T = p.T, .W = p.up, .x = p.low, .x_stride = p.R, .y = p.gates, .y_stride = W});
-  mix_kernel<<<blocks_for(p.T * p.M, kThreads), kThreads>>>(p);
+  mix_kernel<<<blocks_for(p.T * p.M, kThreads), kThreads, 0, on(stream)>>>(p);
   check_launch();
   if (!p.weights) return;
   matmul(stream, {.T = p.T, .W = p.inject, .x = p.normed, .x_stride = W, .y = p.weights, .y_stride = p.S});
-  inject_weights_kernel<<<blocks_for(p.T * p.S, kThreads), kThreads>>>(p.weights, p.T * p.S, streams);
+  inject_weights_kernel<<<blocks_for(p.T * p.S, kThreads), kThreads, 0, on(stream)>>>(p.weights, p.T * p.S, streams);
   check_launch();
 }
 
-void inject(Stream&, const Inject& p) {
-  inject_kernel<<<blocks_for(p.T * p.S * p.M, kThreads), kThreads>>>(p);
+void inject(Stream& stream, const Inject& p) {
+  inject_kernel<<<blocks_for(p.T * p.S * p.M, kThreads), kThreads, 0, on(stream)>>>(p);
   check_launch();
 }
 
-void add(Stream&, const Add& p) {
-  add_kernel<<<blocks_for(p.count, kThreads), kThreads>>>(p);
+void add(Stream& stream, const Add& p) {
+  add_kernel<<<blocks_for(p.count, kThreads), kThreads, 0, on(stream)>>>(p);
   check_launch();
 }
 
-void silu_mul(Stream&, const SiluMul& p) {
-  silu_mul_kernel<<<blocks_for(p.count, kThreads), kThreads>>>(p);
+void silu_mul(Stream& stream, const SiluMul& p) {
+  silu_mul_kernel<<<blocks_for(p.count, kThreads), kThreads, 0, on(stream)>>>(p);
   check_launch();
 }
 
