@@ -61,6 +61,15 @@ double multiply_adds_needed(const ModelInfo& info, int64_t begin, int64_t rows, 
   return sum;
 }
 
+double decode_bytes_needed(const ModelInfo& info, int64_t begin, int64_t rows) {
+  double sum = static_cast<double>(rows) * static_cast<double>(info.weight_bytes_per_token + 2 * info.anchor_bytes);
+  for (int64_t position = begin; position < begin + rows; ++position) {
+    const int64_t keys = info.sparse_bound > 0 ? std::min(position + 1, info.sparse_bound) : position + 1;
+    sum += static_cast<double>(info.page_bytes) / kPageRows * static_cast<double>(keys);
+  }
+  return sum;
+}
+
 Result<std::vector<BenchRow>> run_bench(const Model& model, Device& device, const BenchOptions& options,
                                         const FmaPeak& peak) {
   const ModelInfo& info = model.info();
@@ -76,6 +85,7 @@ Result<std::vector<BenchRow>> run_bench(const Model& model, Device& device, cons
             .test = cat(decoding ? "tg" : "pp", count, suffix), .decode = decoding, .tokens = count, .depth = depth};
         if (decoding) {
           row.multiply_adds = multiply_adds_needed(info, depth, count, count);
+          row.bytes = decode_bytes_needed(info, depth, count);
         } else {
           const int64_t passes = (count + options.pass_tokens - 1) / options.pass_tokens;
           row.multiply_adds = multiply_adds_needed(info, depth, count, passes);
@@ -117,20 +127,26 @@ std::string parameters_text(int64_t count) {
                                 : fmt::format("{:.2f} M", static_cast<double>(count) * 1e-6);
 }
 
+double share_of_copy(const BenchRow& row, double copy_bandwidth) {
+  return copy_bandwidth > 0 ? row.bytes / static_cast<double>(row.tokens) * row.tokens_per_s / copy_bandwidth : 0;
+}
+
 std::string markdown(const std::string& name, const ModelInfo& info, const Device& device,
                      const std::vector<BenchRow>& rows, const FmaPeak& peak, double copy_bandwidth) {
-  std::string out = fmt::format("| {:<28} | {:>10} | {:>10} | {:<7} | {:>7} | {:>16} | {:>20} | {:>13} |\n", "model",
-                                "size", "params", "backend", "threads", "test", "t/s", "share of peak");
-  out += fmt::format("| {:-<28} | {:->9}: | {:->9}: | {:-<7} | {:->6}: | {:->15}: | {:->19}: | {:->12}: |\n", "", "",
-                     "", "", "", "", "", "");
+  std::string out =
+      fmt::format("| {:<28} | {:>10} | {:>10} | {:<7} | {:>7} | {:>16} | {:>20} | {:>13} | {:>13} |\n", "model", "size",
+                  "params", "backend", "threads", "test", "t/s", "share of peak", "share of copy");
+  out += fmt::format("| {:-<28} | {:->9}: | {:->9}: | {:-<7} | {:->6}: | {:->15}: | {:->19}: | {:->12}: | {:->12}: |\n",
+                     "", "", "", "", "", "", "", "", "");
   for (const BenchRow& row : rows)
-    out += fmt::format("| {:<28} | {:>10} | {:>10} | {:<7} | {:>7} | {:>16} | {:>20} | {:>11.1f} % |\n", name,
+    out += fmt::format("| {:<28} | {:>10} | {:>10} | {:<7} | {:>7} | {:>16} | {:>20} | {:>11.1f} % | {:>13} |\n", name,
                        bytes_text(static_cast<double>(info.weight_bytes)), parameters_text(info.parameters),
                        wp::name(device.kind()), device.threads().threads(), row.test,
-                       fmt::format("{:.2f} ± {:.2f}", row.tokens_per_s, row.deviation), 100 * row.share_of_peak);
+                       fmt::format("{:.2f} ± {:.2f}", row.tokens_per_s, row.deviation), 100 * row.share_of_peak,
+                       row.decode ? fmt::format("{:.1f} %", 100 * share_of_copy(row, copy_bandwidth)) : "");
   out += fmt::format(
-      "\n{}; FP32 FMA peak of these threads {:.1f} GFLOP/s ({}), copy {:.1f} GB/s, measured now; the share\n"
-      "counts only the multiply-adds that the model needs\n",
+      "\n{}; FP32 FMA peak of these threads {:.1f} GFLOP/s ({}), copy {:.1f} GB/s, measured now; the shares\n"
+      "count only the multiply-adds and, in decode, the bytes that the model needs\n",
       device.description(), peak.gflops, peak.instructions, copy_bandwidth * 1e-9);
   return out;
 }
@@ -143,13 +159,13 @@ std::string bench_text(const std::string& model_name, const ModelInfo& info, con
   if (format == BenchFormat::markdown) return markdown(model_name, info, device, rows, peak, copy_bandwidth);
   Json list = Json::array();
   std::string csv =
-      "model,size_bytes,params,backend,threads,test,depth,tokens,tokens_per_s,deviation,share_of_peak,"
+      "model,size_bytes,params,backend,threads,test,depth,tokens,tokens_per_s,deviation,share_of_peak,share_of_copy,"
       "fma_peak_gflops,copy_gb_per_s\n";
   for (const BenchRow& row : rows) {
-    csv +=
-        fmt::format("{},{},{},{},{},{},{},{},{:.3f},{:.3f},{:.4f},{:.1f},{:.2f}\n", model_name, info.weight_bytes,
-                    info.parameters, wp::name(device.kind()), device.threads().threads(), row.test, row.depth,
-                    row.tokens, row.tokens_per_s, row.deviation, row.share_of_peak, peak.gflops, copy_bandwidth * 1e-9);
+    csv += fmt::format("{},{},{},{},{},{},{},{},{:.3f},{:.3f},{:.4f},{:.4f},{:.1f},{:.2f}\n", model_name,
+                       info.weight_bytes, info.parameters, wp::name(device.kind()), device.threads().threads(),
+                       row.test, row.depth, row.tokens, row.tokens_per_s, row.deviation, row.share_of_peak,
+                       share_of_copy(row, copy_bandwidth), peak.gflops, copy_bandwidth * 1e-9);
     list.push_back({{"test", row.test},
                     {"depth", row.depth},
                     {"tokens", row.tokens},
@@ -157,6 +173,8 @@ std::string bench_text(const std::string& model_name, const ModelInfo& info, con
                     {"deviation", row.deviation},
                     {"multiply_adds", row.multiply_adds},
                     {"share_of_peak", row.share_of_peak},
+                    {"bytes", row.bytes},
+                    {"share_of_copy", share_of_copy(row, copy_bandwidth)},
                     {"seconds", row.seconds}});
   }
   if (format == BenchFormat::csv) return csv;

@@ -31,10 +31,15 @@ struct BenchRow {
   double tokens_per_s = 0, deviation = 0;
   double multiply_adds = 0;  // Of one repetition, those that the model needs.
   double share_of_peak = 0;  // At the mean speed.
+  double bytes = 0;          // Decode: that one repetition must read or write, each once.
 };
 
 // Multiply-adds that the model needs for rows [begin, begin + rows), with `logit_rows` of them through the head.
 double multiply_adds_needed(const ModelInfo& info, int64_t begin, int64_t rows, int64_t logit_rows);
+
+// Bytes that decoding `rows` tokens one by one from `begin` must move: weights of each token, its recurrent state in
+// and out, the keys and values it attends to.
+double decode_bytes_needed(const ModelInfo& info, int64_t begin, int64_t rows);
 
 Result<std::vector<BenchRow>> run_bench(const Model& model, Device& device, const BenchOptions& options,
                                         const FmaPeak& peak);

@@ -34,11 +34,13 @@ Result<void> Binder::table(const std::string& prefix, int64_t N, int64_t K, Matr
 // Packing for a device without sight of host memory keeps rows.
 void Binder::made_table(Matrix& table) {
   count(table);
+  skipped_bytes_ += table.data_bytes() + table.scale_bytes();
   if (!reads_host_memory(device_)) queue(table);
 }
 
 void Binder::tie(const Matrix& table, Matrix& to) {
   to = table;
+  skipped_bytes_ -= table.data_bytes() + table.scale_bytes();
   queue(to);
 }
 
@@ -76,11 +78,12 @@ Result<void> Binder::integers(const std::string& name, int64_t count, std::vecto
   return {};
 }
 
-Result<void> Binder::experts(const std::string& prefix, int64_t E, int64_t F, int64_t M,
+Result<void> Binder::experts(const std::string& prefix, int64_t E, int64_t A, int64_t F, int64_t M,
                              std::vector<kernels::ExpertWeights>& to, std::span<const kernels::ExpertWeights>& view) {
   to.resize(static_cast<size_t>(E));
   const std::string gate_up = prefix + ".experts.gate_up_proj", down = prefix + ".experts.down_proj";
   const bool fused = has(gate_up);
+  const int64_t before = weight_bytes_;
   for (int64_t e = 0; e < E; ++e) {
     kernels::ExpertWeights& expert = to[static_cast<size_t>(e)];
     if (fused) {
@@ -94,6 +97,7 @@ Result<void> Binder::experts(const std::string& prefix, int64_t E, int64_t F, in
       WP_TRY(matrix(one + ".down_proj", M, F, expert.down));
     }
   }
+  skipped_bytes_ += (weight_bytes_ - before) / E * (E - A);
   const auto bytes = static_cast<int64_t>(to.size() * sizeof(kernels::ExpertWeights));
   shared_bytes_ += ops::placed_bytes(device_, bytes);
   to_share_.push_back({to.data(), bytes, [&view, count = to.size()](const void* data) {

@@ -33,8 +33,8 @@ class Binder {
   // Numbers in host memory that outlive the binder: `view` becomes where kernels read them.
   void place(const void* data, DType dtype, const Shape& shape, Tensor& view);
   Result<void> integers(const std::string& name, int64_t count, std::vector<int64_t>& to);
-  // Routed experts PREFIX.experts in either layout, fused or one by one (spec/qwen4_exp.md 2.6).
-  Result<void> experts(const std::string& prefix, int64_t E, int64_t F, int64_t M,
+  // Routed experts PREFIX.experts in either layout, fused or one by one (spec/qwen4_exp.md 2.6); a token takes A of E.
+  Result<void> experts(const std::string& prefix, int64_t E, int64_t A, int64_t F, int64_t M,
                        std::vector<kernels::ExpertWeights>& to, std::span<const kernels::ExpertWeights>& view);
   // Matrices in host memory, once they are packed: `view` becomes an array that kernels read as well as the host.
   void share(const std::vector<Matrix>& matrices, std::span<const Matrix>& view);
@@ -48,6 +48,7 @@ class Binder {
 
   int64_t parameters() const { return parameters_; }
   int64_t weight_bytes() const { return weight_bytes_; }
+  int64_t weight_bytes_per_token() const { return weight_bytes_ - skipped_bytes_; }
 
  private:
   struct Shared {
@@ -65,6 +66,7 @@ class Binder {
   std::vector<Matrix*> to_pack_;
   std::vector<Tensor*> to_place_;
   std::vector<Shared> to_share_;
+  int64_t skipped_bytes_ = 0;  // Weights that one token does not read: tables, experts it does not take.
   int64_t parameters_ = 0, weight_bytes_ = 0, packed_bytes_ = 0, shared_bytes_ = 0;
 };
 

@@ -33,7 +33,7 @@ Result<void> bind_moe(Binder& binder, const std::string& prefix, const TrunkConf
                       MoeBlock& block) {
   block.config = config;
   WP_TRY(binder.matrix(prefix + ".gate", config.E, trunk.M, block.router));
-  WP_TRY(binder.experts(prefix, config.E, config.F, trunk.M, block.experts, block.experts_at));
+  WP_TRY(binder.experts(prefix, config.E, config.A, config.F, trunk.M, block.experts, block.experts_at));
   WP_TRY(bind_swiglu(binder, prefix + ".shared_expert", trunk.M, config.shared_F, block.shared));
   return binder.matrix(prefix + ".shared_expert_gate", 1, trunk.M, block.shared_gate);
 }

@@ -169,6 +169,11 @@ TEST(ModelInfo, IsTrueOfTheBundledModel) {
   EXPECT_EQ(info.sparse_bound, 259);
   EXPECT_NEAR(static_cast<double>(info.parameters), 31.2e6, 0.1e6);  // As its README says.
   EXPECT_EQ(info.capture_receipts, 7);
+  // All but the embedding [8192, 256] in bf16, the n-gram table, and 28 of 32 nvfp4 experts of 3 x [64, 256] in 8
+  // layers.
+  const int64_t experts = 8 * 28 * 3 * 64 * 256 * 9 / 16, embedding = 8192 * 256 * 2;
+  EXPECT_LT(info.weight_bytes_per_token, info.weight_bytes - experts - embedding - 2 * 8 * 20000 * 16);
+  EXPECT_GT(info.weight_bytes_per_token, (info.weight_bytes - experts - embedding) / 2);
   EXPECT_EQ(info.page_bytes, 2 * (2 * 64 * 256 + 16 * 128) * 4);
   // 6 heads of 128 x 128 and 3 convolution rows of 1,280 channels in 6 layers; 9 rows of 1,024 and 2 ids.
   EXPECT_EQ(info.anchor_bytes, 6 * (6 * 128 * 128 + 3 * 1280) * 4 + 9 * 1024 * 4 + 64);

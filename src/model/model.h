@@ -57,6 +57,7 @@ struct ModelInfo {
   int64_t context_max = 0;                     // max_position_embeddings.
   int64_t parameters = 0;                      // Of the trunk, experts and tables included.
   int64_t weight_bytes = 0;                    // Resident for the trunk.
+  int64_t weight_bytes_per_token = 0;          // Of these, what a decode step of one sequence reads, head included.
   int64_t sparse_bound = 0;                    // Tokens up to which attention is dense; 0: always dense.
   double multiply_adds_per_token = 0;          // Without attention over the context and without the head.
   double multiply_adds_per_token_and_key = 0;  // Dense attention, per visible key; sparse layers stop at sparse_bound.

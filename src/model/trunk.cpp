@@ -53,6 +53,7 @@ Result<void> finish_trunk(Binder& binder, Device& device, const ProgressSink& pr
   info.context_max = config.context_max;
   info.parameters = binder.parameters();
   info.weight_bytes = binder.weight_bytes();
+  info.weight_bytes_per_token = binder.weight_bytes_per_token();
   info.page_bytes = trunk.page_bytes;
   info.anchor_bytes = trunk.state.anchor_bytes();
   info.slot_bytes = trunk.state.slot_bytes();
