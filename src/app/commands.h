@@ -16,6 +16,7 @@ Command bench_command();
 Command kl_command();
 Command perplexity_command();
 Command inspect_command();
+Result<int> inspect_why(const Flags& flags);  // `inspect why`
 Command version_command();
 Command help_command();
 

@@ -98,6 +98,7 @@ Texts read_texts(const std::string& path) {
 }
 
 Result<int> inspect(const Flags& flags) {
+  if (flags.positional("MODEL") == "why") return inspect_why(flags);
   WP_TRY(const std::string path, model_path(flags));
   auto opened = Checkpoint::open(path);
   if (!opened.ok()) {
@@ -127,16 +128,56 @@ Result<int> inspect(const Flags& flags) {
 }  // namespace
 
 Command inspect_command() {
-  return {.name = "inspect",
-          .positionals = {{.name = "MODEL", .help = "a model folder, or one .safetensors file"}},
-          .summary = "tensors by module, formats, bytes; tokenizer and template",
-          .examples = "  warmpath inspect models/flash-next-mini --tensors\n",
-          .flags = {{.name = "tensors",
-                     .kind = FlagKind::boolean,
-                     .fallback = "false",
-                     .help = "Every weight of every module"},
-                    {.name = "json", .kind = FlagKind::boolean, .fallback = "false", .help = "As one JSON object"}},
-          .run = inspect};
+  return {
+      .name = "inspect",
+      .positionals = {{.name = "MODEL", .help = "a model folder, one .safetensors file, or the word why"},
+                      {.name = "OF", .required = false, .help = "with why: a model folder; no weights are read"},
+                      {.name = "FILE", .required = false, .help = "with why: conversations, as replay takes them"}},
+      .summary = "tensors by module, formats, bytes; why the cache would restore a recorded turn or not",
+      .examples =
+          "  warmpath inspect models/flash-next-mini --tensors\n"
+          "  warmpath inspect why models/flash-next-mini conversation.jsonl --anchors 8 --parallel 4\n",
+      .flags =
+          {{.name = "tensors", .kind = FlagKind::boolean, .fallback = "false", .help = "Every weight of every module"},
+           {.name = "parallel",
+            .kind = FlagKind::integer,
+            .fallback = "1",
+            .placeholder = "N",
+            .help = "Conversations at a time",
+            .group = "Why",
+            .low = 1,
+            .high = 256},
+           {.name = "sequences",
+            .kind = FlagKind::integer,
+            .fallback = "4",
+            .placeholder = "N",
+            .help = "As serve's",
+            .group = "Why",
+            .low = 1,
+            .high = 1024},
+           {.name = "anchors",
+            .kind = FlagKind::integer,
+            .fallback = "0",
+            .placeholder = "N",
+            .help = "As serve's",
+            .group = "Why",
+            .low = 0,
+            .high = 1 << 20},
+           {.name = "context-tokens",
+            .kind = FlagKind::integer,
+            .fallback = "0",
+            .placeholder = "N",
+            .help = "As serve's; 0: the model's",
+            .group = "Why",
+            .low = 0},
+           {.name = "consolidate", .kind = FlagKind::boolean, .fallback = "true", .help = "As serve's", .group = "Why"},
+           {.name = "pace",
+            .kind = FlagKind::boolean,
+            .fallback = "true",
+            .help = "Finished turns are consolidated before the next begins",
+            .group = "Why"},
+           {.name = "json", .kind = FlagKind::boolean, .fallback = "false", .help = "As one JSON object"}},
+      .run = inspect};
 }
 
 }  // namespace wp::app

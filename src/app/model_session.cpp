@@ -59,7 +59,7 @@ EngineLimits limits_from(const Flags& flags) {
   return limits;
 }
 
-// What was asked for must fit; what was left open takes what there is, at most one context for each sequence.
+// What was asked for must fit; what was left open takes what there is, at most one context for each conversation.
 Result<void> plan_memory(const Flags& flags, Session& session) {
   const ModelInfo& info = session.info();
   session.available_bytes = available_memory_bytes();
@@ -74,7 +74,7 @@ Result<void> plan_memory(const Flags& flags, Session& session) {
     const int64_t context = std::min(limits.context_tokens, fitting * kPageTokens);
     if (context >= kPageTokens) limits.context_tokens = context;
   }
-  const int64_t wanted = pages_for(limits.context_tokens) * limits.sequences;
+  const int64_t wanted = pages_for(limits.context_tokens) * conversations_of(limits);
   limits.pages = static_cast<int32_t>(std::max(pages_for(limits.context_tokens), std::min(wanted, fitting)));
   session.plan = memory_plan(info, limits);
   if (session.plan.total_bytes() > budget)
@@ -233,6 +233,22 @@ Result<GenerationDefaults> read_defaults(const Json& generation_config, const Js
   return defaults;
 }
 
+Result<FolderTexts> read_folder(const std::string& path) {
+  FolderTexts folder;
+  WP_TRY(const Json generation_config, read_json_file(path + "/generation_config.json"));
+  WP_TRY(const Json config, read_json_file(path + "/config.json"));
+  WP_TRY(folder.defaults, read_defaults(generation_config, config));
+  folder.has_generation_config = generation_config.is_object();
+  if (!config.is_object()) return folder;
+  const Json& text = config.contains("text_config") ? config["text_config"] : config;
+  const auto number = [&](const char* name) {
+    return text.is_object() && text.contains(name) && text[name].is_number_integer() ? text[name].get<int64_t>() : 0;
+  };
+  folder.embedding_width = number("hidden_size");
+  folder.context_max = number("max_position_embeddings");
+  return folder;
+}
+
 namespace {
 
 Result<void> read_texts(const Flags& flags, Session& session) {
@@ -248,15 +264,10 @@ Result<void> read_texts(const Flags& flags, Session& session) {
     WP_TRY(auto prompter, ChatPrompter::make(*session.chat_template, *session.tokenizer));
     session.prompter.emplace(std::move(prompter));
   }
-  WP_TRY(const Json generation_config, read_json_file(path + "/generation_config.json"));
-  WP_TRY(const Json config, read_json_file(path + "/config.json"));
-  WP_TRY(session.defaults, read_defaults(generation_config, config));
-  session.defaults_source = generation_config.is_object() ? "generation_config" : "built-in";
-  if (config.is_object()) {
-    const Json& text = config.contains("text_config") ? config["text_config"] : config;
-    if (text.is_object() && text.contains("hidden_size") && text["hidden_size"].is_number_integer())
-      session.embedding_width = text["hidden_size"].get<int64_t>();
-  }
+  WP_TRY(FolderTexts folder, read_folder(path));
+  session.defaults = std::move(folder.defaults);
+  session.defaults_source = folder.has_generation_config ? "generation_config" : "built-in";
+  session.embedding_width = folder.embedding_width;
   if (flags.set("temperature")) session.defaults.temperature = static_cast<float>(flags.number("temperature"));
   if (flags.set("top-p")) session.defaults.top_p = static_cast<float>(flags.number("top-p"));
   if (flags.set("top-k")) session.defaults.top_k = static_cast<int32_t>(flags.integer("top-k"));

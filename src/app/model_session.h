@@ -42,6 +42,14 @@ struct Session {
 // Text files first (cheap, and what is most often missing), then weights, then pools.
 Result<std::unique_ptr<Session>> open_session(const Flags& flags, const ProgressSink& progress = nullptr);
 
+// What a model folder's JSON files say beside the weights. Absent files are empty.
+struct FolderTexts {
+  GenerationDefaults defaults;
+  bool has_generation_config = false;
+  int64_t context_max = 0, embedding_width = 0;  // Of config.json; 0: not there.
+};
+Result<FolderTexts> read_folder(const std::string& path);
+
 // generation_config.json over built-in values; end tokens from it, else from config.json. Absent files are empty.
 Result<GenerationDefaults> read_defaults(const Json& generation_config, const Json& config);
 

@@ -60,7 +60,8 @@ std::optional<AnchorId> PrefixCache::Impl::reserve(LeaseRecord& record, int64_t 
                        .probation = probation,
                        .position = position,
                        .record = &record,
-                       .conversation = record.conversation};
+                       .conversation = record.conversation,
+                       .gap_ns = record.gap_ns};
   return id;
 }
 

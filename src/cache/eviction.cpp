@@ -11,31 +11,34 @@ namespace {
 
 constexpr double kMinute_ns = 60e9;
 
-// How likely, or how often, it will be used again: at its last use, and the time after which that has halved. A system
-// block serves every conversation that begins with it.
-struct Reuse {
-  double expected;
-  double half_life_ns;
-};
-
-Reuse reuse(CaptureClass capture_class) {
+// The time after which the chance that it will be used again has halved, whatever else is known.
+double half_life_ns(CaptureClass capture_class) {
   switch (capture_class) {
-    case CaptureClass::system: return {4.0, 24 * 60 * kMinute_ns};
+    case CaptureClass::system: return 24 * 60 * kMinute_ns;
     case CaptureClass::tail:
-    case CaptureClass::assistant: return {1.0, 60 * kMinute_ns};
+    case CaptureClass::assistant: return 60 * kMinute_ns;
     case CaptureClass::user:
-    case CaptureClass::branch: return {1.0, 30 * kMinute_ns};
-    case CaptureClass::ladder: return {0.5, 10 * kMinute_ns};
+    case CaptureClass::branch: return 30 * kMinute_ns;
+    case CaptureClass::ladder: return 10 * kMinute_ns;
   }
-  return {1.0, kMinute_ns};
+  return kMinute_ns;
 }
+
+// What conversations share is used more often than what belongs to one, once a second one has used it. Before, it
+// serves only its own, and that has something deeper.
+constexpr double kUnsharedExpected = 0.5, kSharedExpected = 4;
+
+// So many of its usual gaps a conversation may be away before its return is half as likely. Returns have a long tail (a
+// tool takes seconds, its user lunch), so the chance falls with the time away and not exponentially: who has been away
+// for a hundred gaps stands behind all that are at work, and before nobody else.
+constexpr double kGapsOfGrace = 4;
 
 // Who has not come back yet gives way to who has, below its quota too.
 constexpr double kProbationFactor = 0.125;
 
 // Values within this factor are equal: among them the choice is random, since a working set that is larger than the
 // pool and comes round in a cycle would miss every time under any fixed order.
-constexpr double kEqualFactor = 2.0;
+constexpr double kEqualFactor = 1.5;
 
 }  // namespace
 
@@ -63,17 +66,26 @@ void PrefixCache::Impl::forget_segments_beside(const Anchor& anchor) {
   if (anchor.segment.above != kNoAnchor) anchors[anchor.segment.above].measured = false;
 }
 
-double PrefixCache::Impl::value(Anchor& anchor, int64_t now_ns) const {
-  const TokenTree::Segment& alone = measure(anchor);
-  const double bytes = static_cast<double>(limits.anchor_bytes) + static_cast<double>(limits.page_bytes) * alone.pages;
+double PrefixCache::Impl::expected_uses(const Anchor& anchor, int64_t now_ns) const {
   const double age_ns = static_cast<double>(std::max<int64_t>(0, now_ns - anchor.used_ns));
-  const auto [expected, half_life_ns] = reuse(anchor.capture_class);
-  return expected * (anchor.probation ? kProbationFactor : 1) * std::exp2(-age_ns / half_life_ns) *
-         static_cast<double>(alone.tokens) / bytes;
+  double expected = std::exp2(-age_ns / half_life_ns(anchor.capture_class));
+  if (anchor.probation) expected *= kProbationFactor;
+  if (!belongs_to_conversation(anchor.capture_class))
+    return expected * (anchor.shared ? kSharedExpected : kUnsharedExpected);
+  const double gap_ns = anchor.gap_ns > 0 ? static_cast<double>(anchor.gap_ns) : typical_gap_ns;
+  return gap_ns > 0 ? expected / (1 + age_ns / (kGapsOfGrace * gap_ns)) : expected;
+}
+
+// Of what an eviction frees only that counts which is wanted: where pages are short, an anchor more is no help.
+double PrefixCache::Impl::value(Anchor& anchor, Wanted wanted, int64_t now_ns) const {
+  const TokenTree::Segment& alone = measure(anchor);
+  const double pages_bytes = static_cast<double>(limits.page_bytes) * alone.pages;
+  const double bytes = wanted == Wanted::pages ? pages_bytes : static_cast<double>(limits.anchor_bytes) + pages_bytes;
+  return expected_uses(anchor, now_ns) * static_cast<double>(alone.tokens) / bytes;
 }
 
 template <class Allowed>
-PrefixCache::Impl::Victim PrefixCache::Impl::victim(int32_t newcomers_on_probation, Allowed allowed) {
+PrefixCache::Impl::Victim PrefixCache::Impl::victim(Wanted wanted, int32_t newcomers_on_probation, Allowed allowed) {
   const int64_t now_ns = clock.now_ns();
   int32_t probation_count = newcomers_on_probation;
   AnchorId superseded = kNoAnchor, probation = kNoAnchor, ladder = kNoAnchor;
@@ -98,7 +110,7 @@ PrefixCache::Impl::Victim PrefixCache::Impl::victim(int32_t newcomers_on_probati
 
   double lowest = INFINITY;
   for (Candidate& candidate : candidates) {
-    candidate.value = value(anchors[candidate.anchor], now_ns);
+    candidate.value = value(anchors[candidate.anchor], wanted, now_ns);
     lowest = std::min(lowest, candidate.value);
   }
   std::erase_if(candidates, [&](const Candidate& candidate) { return candidate.value > lowest * kEqualFactor; });
@@ -108,16 +120,17 @@ PrefixCache::Impl::Victim PrefixCache::Impl::victim(int32_t newcomers_on_probati
 
 PrefixCache::Impl::Victim PrefixCache::Impl::victim_for_anchor(bool newcomer_on_probation) {
   const int64_t now_ns = clock.now_ns();
-  return victim(newcomer_on_probation, [&](const Anchor& anchor) { return anchor.held_until_ns <= now_ns; });
+  return victim(Wanted::anchor, newcomer_on_probation,
+                [&](const Anchor& anchor) { return anchor.held_until_ns <= now_ns; });
 }
 
 PrefixCache::Impl::Victim PrefixCache::Impl::victim_for_pages() {
   const int64_t now_ns = clock.now_ns();
   const auto gives_pages = [&](const Anchor& anchor) { return tree.eviction_frees_pages(anchor.node); };
-  const Victim found =
-      victim(0, [&](const Anchor& anchor) { return anchor.held_until_ns <= now_ns && gives_pages(anchor); });
+  const Victim found = victim(
+      Wanted::pages, 0, [&](const Anchor& anchor) { return anchor.held_until_ns <= now_ns && gives_pages(anchor); });
   // A hold is policy: a running sequence's promise goes before it.
-  return found.anchor != kNoAnchor ? found : victim(0, gives_pages);
+  return found.anchor != kNoAnchor ? found : victim(Wanted::pages, 0, gives_pages);
 }
 
 void PrefixCache::Impl::evict(Victim victim) {

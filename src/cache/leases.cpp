@@ -48,6 +48,7 @@ void PrefixCache::Impl::recognize(const PrefixQuery& query, LeaseRecord& record)
   record.restoring = record.match.anchor;
   record.conversation = kNoConversation;
   record.restored_own = false;
+  record.gap_ns = 0;
   if (!record.bypass) {
     for (const NodeIndex index : path) {
       if (!tree[index].ghost) continue;
@@ -61,6 +62,10 @@ void PrefixCache::Impl::recognize(const PrefixQuery& query, LeaseRecord& record)
   if (record.restoring != kNoAnchor) {
     Anchor& anchor = anchors[record.restoring];
     ++anchor.readers;
+    if (belongs_to_conversation(anchor.capture_class)) record.gap_ns = note_gap(anchor, record.prefix_only, now_ns);
+    else
+      anchor.shared |=
+          !record.prefix_only && (record.conversation == kNoConversation || record.conversation != anchor.conversation);
     anchor.superseded = anchor.probation = false;
     anchor.used_order = ++order;
     anchor.used_ns = now_ns;
@@ -73,6 +78,15 @@ void PrefixCache::Impl::recognize(const PrefixQuery& query, LeaseRecord& record)
   counters.ghost_hits += ghost_seen;
   record.one_shot = !proven && !query.continues && query.conversation.empty() &&
                     static_cast<int64_t>(query.tokens.size()) <= kOneShotTokensMax;
+}
+
+// How long the conversation was away, smoothed with what is known of it. A consolidation is not its return.
+int64_t PrefixCache::Impl::note_gap(const Anchor& anchor, bool prefix_only, int64_t now_ns) {
+  if (prefix_only) return anchor.gap_ns;
+  const double gap_ns = static_cast<double>(std::max<int64_t>(1, now_ns - anchor.used_ns));
+  const auto smoothed = [gap_ns](double known) { return known > 0 ? known + (gap_ns - known) / 4 : gap_ns; };
+  typical_gap_ns = smoothed(typical_gap_ns);
+  return static_cast<int64_t>(std::max(1.0, smoothed(static_cast<double>(anchor.gap_ns))));
 }
 
 void PrefixCache::Impl::count_lookup(const PrefixQuery& query, const LeaseRecord& record) {

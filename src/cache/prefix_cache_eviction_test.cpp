@@ -1,6 +1,7 @@
 // Who goes first and who must not go: spec/prefix_cache.md 9, 10 and 13, rule by rule.
 #include <gtest/gtest.h>
 
+#include "core/cat.h"
 #include "testing/cache_fixture.h"
 
 namespace wp::testing {
@@ -266,6 +267,59 @@ TEST_F(PrefixCacheTest, NothingEvictableIsRefusedQuietly) {
   EXPECT_TRUE(cache().reserve_anchor(*one, 960, CaptureClass::tail));
   EXPECT_FALSE(cache().reserve_anchor(*other, 960, CaptureClass::tail));
   EXPECT_EQ(cache().stats().captures_refused, 1);
+}
+
+// Both are unknown in kind and alike in size; one is at work, the other has been away for many of its usual gaps.
+TEST_F(PrefixCacheTest, WhoHasNotReturnedForManyGapsGoesBeforeWhoIsAtWork) {
+  make({.pages = 2048, .anchors = 4});
+  run(turn(1, 1), tail_of(turn(1, 1)), "ended");
+  run(turn(2, 1), tail_of(turn(2, 1)), "at work");
+  for (int turns = 2; turns <= 12; ++turns) {
+    clock_.advance_ns(kSecond_ns);
+    if (turns <= 3) run(turn(1, turns), tail_of(turn(1, turns)), "ended");
+    run(turn(2, turns), tail_of(turn(2, turns)), "at work");
+  }
+  // New ones, until nothing of the one that has ended is left.
+  for (int salt = 3; find(turn(1, 3)).anchor_position > 0 && salt < 12; ++salt)
+    run(turn(salt, 1), tail_of(turn(salt, 1)), cat("new-", salt));
+  EXPECT_EQ(find(turn(1, 3)).anchor_position, 0);
+  EXPECT_EQ(find(turn(2, 12)).anchor_position, tail_of(turn(2, 12)));
+}
+
+// A system block that one conversation has used is worth less than what another is at; once a second one has, more.
+TEST_F(PrefixCacheTest, SystemBlockProvesThatItIsShared) {
+  for (const bool shared : {false, true}) {
+    SCOPED_TRACE(shared);
+    make({.pages = 2048, .anchors = 3});
+    const auto system = prompt(640, 50);
+    const auto one = join(system, prompt(2000, 51)), two = join(system, prompt(2000, 52));
+    auto lease = acquire(one, "one");
+    EXPECT_TRUE(capture(*lease, one, 640, CaptureClass::system));
+    EXPECT_TRUE(capture(*lease, one, tail_of(one)));
+    lease.reset();
+    const Match second = shared ? run(two, 0, "two") : run(join(one, prompt(100, 53)), 0, "one");
+    EXPECT_EQ(second.anchor_position, shared ? 640 : tail_of(one));
+    run(turn(3, 1), tail_of(turn(3, 1)), "three");
+    run(turn(4, 1), tail_of(turn(4, 1)), "four");
+    EXPECT_EQ(find(system).match > 0 && find(two).anchor_position == 640, shared);
+  }
+}
+
+// Pages are short, anchors are not: an ended conversation goes as a whole before others lose a page each.
+TEST_F(PrefixCacheTest, ShortOfPagesTheLeastLikelyGoesWhateverItsAnchorsWeigh) {
+  make({.pages = 100, .anchors = 8});
+  run(turn(1, 1), tail_of(turn(1, 1)), "ended");
+  for (int turns = 1; turns <= 8; ++turns) {
+    clock_.advance_ns(kSecond_ns);
+    run(turn(2, turns), tail_of(turn(2, turns)), "at work");
+  }
+  clock_.advance_ns(60 * kSecond_ns);
+  run(turn(2, 9), tail_of(turn(2, 9)), "at work");
+  auto lease = acquire(prompt(36 * 64, 9), "large");
+  ASSERT_TRUE(lease);
+  lease->extend(36 * 64);
+  EXPECT_EQ(find(turn(1, 1)).anchor_position, 0);
+  EXPECT_EQ(find(turn(2, 9)).anchor_position, tail_of(turn(2, 9)));
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ struct LeaseRecord {
   uint64_t domain = 0;
   ConversationId conversation = kNoConversation;
   bool restored_own = false;  // From an anchor of its own conversation.
+  int64_t gap_ns = 0;         // What its tails take over.
   bool one_shot = false;      // Its tail goes on probation.
   bool bypass = false;        // Neither restores nor captures.
   bool prefix_only = false;   // A consolidation.
@@ -57,6 +58,8 @@ struct Anchor {
   uint64_t used_order = 0;  // Of publication or the last restore.
   int64_t used_ns = 0;
   int64_t held_until_ns = 0;
+  int64_t gap_ns = 0;     // Between the requests that led here, smoothed; 0: not known yet.
+  bool shared = false;    // Another conversation than its own has used it.
   bool measured = false;  // `segment` is what the tree would say.
   TokenTree::Segment segment;
 };
@@ -89,6 +92,7 @@ struct PrefixCache::Impl {
   bool fits(int64_t pages_promised, std::span<const NodeIndex> shared) const;
   LeaseRecord* start_lease(const PrefixQuery& query, Match match, int64_t pages_promised);  // Null: does not fit.
   void recognize(const PrefixQuery& query, LeaseRecord& record);
+  int64_t note_gap(const Anchor& anchor, bool prefix_only, int64_t now_ns);
   void count_lookup(const PrefixQuery& query, const LeaseRecord& record);
   void extend(LeaseRecord& record, int64_t tokens_end);
   void release_restoring(LeaseRecord& record);
@@ -113,17 +117,19 @@ struct PrefixCache::Impl {
     AnchorId anchor = kNoAnchor;  // None: nothing is evictable.
     EvictionReason reason = EvictionReason::value;
   };
+  enum class Wanted : uint8_t { anchor, pages };
   struct Candidate {
     AnchorId anchor;
     double value;
   };
   void free_anchor(AnchorId id);
   bool evictable(const Anchor& anchor) const;
-  double value(Anchor& anchor, int64_t now_ns) const;
+  double expected_uses(const Anchor& anchor, int64_t now_ns) const;
+  double value(Anchor& anchor, Wanted wanted, int64_t now_ns) const;
   const TokenTree::Segment& measure(Anchor& anchor) const;
   void forget_segments_beside(const Anchor& anchor);
   template <class Allowed>
-  Victim victim(int32_t newcomers_on_probation, Allowed allowed);
+  Victim victim(Wanted wanted, int32_t newcomers_on_probation, Allowed allowed);
   Victim victim_for_anchor(bool newcomer_on_probation);
   Victim victim_for_pages();
   void evict(Victim victim);
@@ -148,6 +154,7 @@ struct PrefixCache::Impl {
   mutable std::vector<NodeIndex> path;  // Of the lookup under way.
   int64_t pages_owed = 0;               // Promised and not given.
   uint64_t order = 0;                   // Counts uses: finer than time.
+  double typical_gap_ns = 0;            // Of all conversations, smoothed; 0: none has come back yet.
   CacheStats counters;
 
   mutable std::mutex stats_mutex;

@@ -248,6 +248,12 @@ void EngineCore::begin(std::unique_ptr<Sequence> sequence, int32_t slot) {
   stats.miss = match.reason;
   stats.miss_detail = match.detail;
   stats.restored = match.anchor_position > 0;
+  stats.anchor_class = match.anchor_class;
+  if (match.reason == MissReason::diverged) {
+    stats.diverged_at = match.diverged_at;
+    stats.had = match.had;
+    stats.nearest = match.nearest;
+  }
   if (match.reason != MissReason::bypass) {
     const CacheHints& hints = sequence->request.cache;
     sequence->unconsolidated = consolidator_->begin_request(sequence->tokens, hints.domain, match.anchor_position);

@@ -82,8 +82,12 @@ struct RequestStats {
   int64_t total_ns = 0;
   MissReason miss = MissReason::cold;
   int64_t match_tokens = 0;
-  bool restored = false;  // From an anchor on the device.
+  bool restored = false;                           // From an anchor on the device.
+  CaptureClass anchor_class = CaptureClass::tail;  // Of that anchor.
   std::string miss_detail;
+  int64_t diverged_at = -1;  // First token that differs from the nearest known path; -1: none is near.
+  std::vector<TokenId> had;  // Up to twelve tokens of that path on either side.
+  std::string nearest;       // Label of the conversation it left; may be empty.
 };
 
 struct TokenEvent {

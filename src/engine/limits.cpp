@@ -39,15 +39,15 @@ Result<EngineLimits> complete_limits(EngineLimits limits, const ModelInfo& info)
   if (limits.context_tokens == 0) limits.context_tokens = context_max;
   WP_TRY(expect_range("context_tokens", limits.context_tokens, 1, context_max));
   const int64_t pages_each = pages_for(limits.context_tokens);
+  if (limits.anchors == 0) limits.anchors = 2 * limits.sequences + 4;
   if (limits.pages == 0) {
-    const int64_t pages = pages_each * limits.sequences;
+    const int64_t pages = pages_each * conversations_of(limits);
     WP_TRY(expect_range("pages", pages, 1, std::numeric_limits<int32_t>::max()));
     limits.pages = static_cast<int32_t>(pages);
   }
   if (limits.pages < pages_each)
     return Error{ErrorCode::bad_request, cat("pages: expected at least ", pages_each, " for a context of ",
                                              limits.context_tokens, " tokens, found ", limits.pages)};
-  if (limits.anchors == 0) limits.anchors = 2 * limits.sequences + 4;
   WP_TRY(expect_range("anchors", int64_t{limits.anchors}, limits.sequences + 2, 1 << 20));
   WP_TRY(expect_range("queue_max", int64_t{limits.queue_max}, 1, 1 << 20));
   WP_TRY(expect_range("pass_tokens", limits.pass_tokens, kPageTokens, 1 << 20));

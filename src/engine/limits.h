@@ -2,6 +2,8 @@
 // thread.
 #pragma once
 
+#include <algorithm>
+
 #include "engine/engine.h"
 
 namespace wp {
@@ -13,8 +15,14 @@ constexpr int32_t kStopTokensMax = 256;
 constexpr int32_t kLogitBiasMax = 4096;
 constexpr int32_t kCapturesMax = 64;
 
-// Zeros replaced by what follows from the model: context_tokens, pages (every sequence's context), anchors
-// (2 * sequences + 4). An error names the limit, what was expected and what was found.
+// Conversations that the anchors can keep: two tails each, and four to spare (spec/prefix_cache.md 12). At least one
+// for each sequence.
+inline int64_t conversations_of(const EngineLimits& limits) {
+  return std::max<int64_t>(limits.sequences, (int64_t{limits.anchors} - 4) / 2);
+}
+
+// Zeros replaced by what follows from the model: context_tokens, anchors (2 * sequences + 4), pages (a context for each
+// conversation that the anchors can keep). An error names the limit, what was expected and what was found.
 Result<EngineLimits> complete_limits(EngineLimits limits, const ModelInfo& info);
 
 // Why this request can never be served, with the numbers.

@@ -27,6 +27,20 @@ int64_t common_prefix(const std::vector<TokenId>& a, const std::vector<TokenId>&
   return std::mismatch(a.begin(), a.begin() + static_cast<int64_t>(shorter), b.begin()).first - a.begin();
 }
 
+// Twelve tokens on either side.
+std::span<const TokenId> around(const std::vector<TokenId>& tokens, int64_t position) {
+  constexpr int64_t kTokens = 12;
+  const int64_t n = static_cast<int64_t>(tokens.size());
+  const int64_t begin = std::clamp<int64_t>(position - kTokens, 0, n);
+  const int64_t end = std::clamp<int64_t>(position + kTokens, begin, n);
+  return std::span(tokens).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+}
+
+bool calls(const Json& message) {
+  return message.is_object() && message.contains("tool_calls") && message["tool_calls"].is_array() &&
+         !message["tool_calls"].empty();
+}
+
 class LocalTarget : public ReplayTarget {
  public:
   explicit LocalTarget(const LocalTargetParts& parts) : parts_(parts) {}
@@ -103,6 +117,12 @@ FinishReason LocalTarget::read(TokenStream& stream, int64_t begin_ns, TurnResult
     result.generated_tokens = stats.generated_tokens;
     result.restored = stats.restored;
     result.miss = name(stats.miss);
+    result.miss_detail = stats.miss_detail;
+    result.match_tokens = stats.match_tokens;
+    if (stats.restored) result.anchor_class = letter(stats.anchor_class);
+    result.diverged_at = stats.diverged_at;
+    result.had = parts_.tokenizer->decode(stats.had);
+    result.nearest = stats.nearest;
     result.decode_s = static_cast<double>(stats.decode_ns) * 1e-9;
     result.fault = finish == FinishReason::error ? event->error : finish == FinishReason::cancelled ? "cancelled" : "";
     break;
@@ -139,6 +159,7 @@ TurnResult LocalTarget::answer(const TurnPrompt& prompt, TurnTokens* tokens) {
   }
   std::vector<TokenId> generated;
   const FinishReason finish = read(*stream, begin_ns, result, generated);
+  if (result.diverged_at >= 0) result.got = parts_.tokenizer->decode(around(tokens->prompt, result.diverged_at));
   if (result.fault.empty()) {
     consolidate(prompt, hints);
     tokens->answered = answered(prompt, tokens->prompt);
@@ -158,6 +179,9 @@ void LocalTarget::consolidate(const TurnPrompt& prompt, const CacheHints& hints)
   ++behind.message_index;
   auto prefix = parts_.prompter->stable_prefix(prompt.conversation->template_variables(behind));
   if (!prefix.ok()) return;
+  // As the server does: a tool's result will continue this conversation soon.
+  if (calls(prompt.conversation->messages[static_cast<size_t>(prompt.expected->message_index)]))
+    parts_.engine->hold_conversation(hints.conversation);
   parts_.engine->consolidate(
       {.tokens = std::move(*prefix), .domain = hints.domain, .conversation = hints.conversation});
 }

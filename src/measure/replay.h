@@ -26,7 +26,12 @@ struct TurnResult {
   int64_t shared_tokens = -1;  // With the conversation's previous prompt; -1: not known (over HTTP).
   int64_t added_tokens = -1;   // Beyond that prompt and its recorded answer: the client's own; -1 likewise.
   bool restored = false;
-  std::string miss = "none";
+  std::string miss = "none", miss_detail;
+  int64_t match_tokens = 0;
+  char anchor_class = '-';  // S T U B A L
+  // Where the prompt left the nearest known path, and the texts there; -1: nowhere, or not known.
+  int64_t diverged_at = -1;
+  std::string had, got, nearest;
   double ttft_s = 0;          // From before the prompt was rendered to the first token.
   double decode_s = 0;        // From the first token to the last.
   uint64_t text_hash = 0;     // Of the token ids, or of the text over HTTP.

@@ -110,7 +110,7 @@ ReplaySummary summarize_replay(const std::vector<TurnResult>& turns, double wall
 std::string replay_table(const ReplaySummary& s) {
   std::string out;
   const auto row = [&out](const char* name, const std::string& value) {
-    out += fmt::format("{:<36} {}\n", name, value);
+    out += fmt::format("{:<34} {}\n", name, value);
   };
   row("turns", fmt::format("{} ({} warm)", s.turns, s.warm));
   row("faults", fmt::format("{}", s.faults));
@@ -128,8 +128,7 @@ std::string replay_table(const ReplaySummary& s) {
         fmt::format("{:.2f} % of {} tokens ({:.2f} % of those on whole pages)", share(s.reused_tokens, s.shared_tokens),
                     count_text(s.shared_tokens), share(s.reused_tokens, s.shared_page_tokens)));
   if (s.shared_tokens > 0) {
-    row("computed beyond the client's tokens",
-        fmt::format("{:.0f} p50, {} max", s.beyond_added_p50, s.beyond_added_max));
+    row("computed beyond the client's part", fmt::format("{:.0f} p50, {} max", s.beyond_added_p50, s.beyond_added_max));
     row("  beyond those and the last answer",
         fmt::format("{:.0f} p50, {} max", s.beyond_answer_p50, s.beyond_answer_max));
   }

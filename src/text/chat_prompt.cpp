@@ -52,10 +52,11 @@ void parse_arguments(Json& message) {
 
 Json dummy_answer() { return {{"role", "assistant"}, {"content", "d4"}}; }
 
-Json dummy_call() {
+Json dummy_call(bool thinks) {
   Json function = {{"name", "d5"}, {"arguments", {{"k", "v"}}}};
   Json call = {{"id", "call_0"}, {"type", "function"}, {"function", std::move(function)}};
-  Json message = {{"role", "assistant"}, {"content", ""}, {"reasoning_content", "r6"}};
+  Json message = {{"role", "assistant"}, {"content", ""}};
+  if (thinks) message["reasoning_content"] = "r6";
   message["tool_calls"] = Json::array({std::move(call)});
   return message;
 }
@@ -266,9 +267,10 @@ ChatPrompter::Stable ChatPrompter::stable_tokens(const Encoded& prompt, Json& va
   Json& messages = variables["messages"];
   const bool answered = has_role(messages.back(), "assistant");
   const size_t count = messages.size();
+  const bool thinks = !variables.contains("enable_thinking") || variables["enable_thinking"] != false;
   Stable stable;
   for (const bool tool : {false, true}) {
-    if (!answered) messages.push_back(tool ? dummy_call() : dummy_answer());
+    if (!answered) messages.push_back(tool ? dummy_call(thinks) : dummy_answer());
     messages.push_back(tool ? tool_message() : user_message());
     const auto rendered = template_->render(variables);
     messages.erase(messages.begin() + static_cast<int64_t>(count), messages.end());

@@ -101,6 +101,19 @@ TEST(Replay, CacheOnEqualsCacheOff) {
   EXPECT_NE(compared.out.find("turns identical"), std::string::npos) << compared.out;
 }
 
+TEST(Inspect, WhyNeedsNoWeights) {
+  const std::string folder = temporary_folder(".why"), model = bundled_model();
+  for (const char* file : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"})
+    std::filesystem::copy(model + "/" + file, folder + "/" + file);
+  const std::string trace = model + "/replay/agentic-200.jsonl";
+  const Finished why = run_warmpath({"inspect", "why", folder, trace, "--parallel", "4", "--anchors", "16"}, 300);
+  EXPECT_EQ(why.code, 0) << why.err;
+  EXPECT_NE(why.out.find("miss=none"), std::string::npos) << why.out;
+  EXPECT_NE(why.out.find("nothing of it was known"), std::string::npos) << why.out;
+  EXPECT_EQ(run_warmpath({"inspect", "why", folder}).code, 2);
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Replay, Needles) {
   const std::string model = bundled_model();
   const Finished run =
