@@ -149,6 +149,7 @@ void Stream::swap(Stream& other) noexcept {
   std::swap(device_, other.device_);
   std::swap(handle_, other.handle_);
   std::swap(recorder_, other.recorder_);
+  std::swap(stand_in_, other.stand_in_);
 }
 
 void* stream_handle(const Stream& stream) { return stream.handle_; }

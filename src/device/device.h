@@ -11,6 +11,7 @@
 #include "core/tensor.h"
 #include "core/threads.h"
 #include "device/recorder.h"
+#include "device/stand_in.h"
 
 namespace wp {
 
@@ -95,6 +96,9 @@ class Stream {
   // Launches are written down there; null ends it. Not owned.
   void record(Recorder* recorder) { recorder_ = recorder; }
   Recorder* recorder() const { return recorder_; }
+  // Tests: one operation runs this kernel; null ends it. Not owned.
+  void replace(const StandIn* stand_in) { stand_in_ = stand_in; }
+  const StandIn* stand_in() const { return stand_in_; }
 
  private:
   friend void* stream_handle(const Stream& stream);
@@ -103,6 +107,7 @@ class Stream {
   Device* device_ = nullptr;
   void* handle_ = nullptr;
   Recorder* recorder_ = nullptr;
+  const StandIn* stand_in_ = nullptr;
 };
 
 // One allocation on one device. Move-only, never grows.
