@@ -25,8 +25,8 @@ double half_life_ns(CaptureClass capture_class) {
 }
 
 // What conversations share is used more often than what belongs to one, once a second one has used it. Before, it
-// serves only its own, and that has something deeper.
-constexpr double kUnsharedExpected = 0.5, kSharedExpected = 4;
+// serves only its own: as its tail where that has nothing deeper, else hardly ever.
+constexpr double kUnsharedExpected = 0.25, kSharedExpected = 4;
 
 // So many of its usual gaps a conversation may be away before its return is half as likely. Returns have a long tail (a
 // tool takes seconds, its user lunch), so the chance falls with the time away and not exponentially: who has been away
@@ -70,17 +70,22 @@ double PrefixCache::Impl::expected_uses(const Anchor& anchor, int64_t now_ns) co
   const double age_ns = static_cast<double>(std::max<int64_t>(0, now_ns - anchor.used_ns));
   double expected = std::exp2(-age_ns / half_life_ns(anchor.capture_class));
   if (anchor.probation) expected *= kProbationFactor;
-  if (!belongs_to_conversation(anchor.capture_class))
-    return expected * (anchor.shared ? kSharedExpected : kUnsharedExpected);
+  if (!belongs_to_conversation(anchor.capture_class)) {
+    if (anchor.shared) return expected * kSharedExpected;
+    if (tree[anchor.node].support > 1) return expected * kUnsharedExpected;
+  }
   const double gap_ns = anchor.gap_ns > 0 ? static_cast<double>(anchor.gap_ns) : typical_gap_ns;
   return gap_ns > 0 ? expected / (1 + age_ns / (kGapsOfGrace * gap_ns)) : expected;
 }
 
-// Of what an eviction frees only that counts which is wanted: where pages are short, an anchor more is no help.
+// Of what an eviction frees that counts which is wanted. Where pages are short an anchor more is no help; where an
+// anchor is wanted its pages count as far as pages are in use.
 double PrefixCache::Impl::value(Anchor& anchor, Wanted wanted, int64_t now_ns) const {
   const TokenTree::Segment& alone = measure(anchor);
   const double pages_bytes = static_cast<double>(limits.page_bytes) * alone.pages;
-  const double bytes = wanted == Wanted::pages ? pages_bytes : static_cast<double>(limits.anchor_bytes) + pages_bytes;
+  const double used = 1 - static_cast<double>(tree.pages_free()) / limits.pages;
+  const double bytes =
+      wanted == Wanted::pages ? pages_bytes : static_cast<double>(limits.anchor_bytes) + used * pages_bytes;
   return expected_uses(anchor, now_ns) * static_cast<double>(alone.tokens) / bytes;
 }
 
