@@ -5,10 +5,13 @@
 #include "app/commands.h"
 #include "app/model_loading.h"
 #include "app/progress.h"
+#include "cache/policy_simulation.h"
 #include "measure/model_speed.h"
 
 namespace wp::app {
 namespace {
+
+constexpr Seed kCacheSeed = 1;
 
 Result<std::vector<int64_t>> parse_counts(const Flags& flags, const char* name) {
   std::vector<int64_t> counts;
@@ -25,6 +28,10 @@ Result<std::vector<int64_t>> parse_counts(const Flags& flags, const char* name) 
 }
 
 Result<int> bench(const Flags& flags) {
+  if (flags.positional("MODEL") == "cache") {
+    std::fputs(policy_table(kCacheSeed).c_str(), stdout);
+    return 0;
+  }
   measure::BenchOptions options{.repetitions = flags.integer("repetitions"),
                                 .pass_tokens = flags.integer("pass-tokens")};
   WP_TRY(options.prompts, parse_counts(flags, "prompt-tokens"));
@@ -58,57 +65,59 @@ Result<int> bench(const Flags& flags) {
 }  // namespace
 
 Command bench_command() {
-  return {.name = "bench",
-          .positionals = {{.name = "MODEL", .help = "a model folder"}},
-          .summary = "prefill and decode speed (pp512, tg128), beside the machine's measured peak",
-          .examples =
-              "  warmpath bench models/flash-next-mini\n"
-              "  warmpath bench models/flash-next-mini -p 4096 -n 128 -d 0,1024 -o csv\n",
-          .flags = joined({{.name = "prompt-tokens",
-                            .fallback = "512",
-                            .placeholder = "N,...",
-                            .help = "Prefill of so many",
-                            .group = "Bench",
-                            .aliases = {"-p", "--n-prompt"}},
-                           {.name = "generate-tokens",
-                            .fallback = "128",
-                            .placeholder = "N,...",
-                            .help = "Decode of so many, one after the other",
-                            .group = "Bench",
-                            .aliases = {"-n", "--n-gen"}},
-                           {.name = "depth",
-                            .fallback = "0",
-                            .placeholder = "N,...",
-                            .help = "Tokens that come before, rounded up to 64",
-                            .group = "Bench",
-                            .aliases = {"-d", "--n-depth"}},
-                           {.name = "repetitions",
-                            .kind = FlagKind::integer,
-                            .fallback = "5",
-                            .placeholder = "N",
-                            .help = "Of each test, after one to warm up",
-                            .group = "Bench",
-                            .aliases = {"-r"},
-                            .low = 1,
-                            .high = 1000},
-                           {.name = "pass-tokens",
-                            .kind = FlagKind::integer,
-                            .fallback = "512",
-                            .placeholder = "N",
-                            .help = "Rows of a prefill pass",
-                            .group = "Bench",
-                            .aliases = {"-ub"},
-                            .low = 64,
-                            .high = 65536},
-                           {.name = "output",
-                            .fallback = "md",
-                            .placeholder = "md|csv|json",
-                            .help = "Form of the table",
-                            .group = "Bench",
-                            .aliases = {"-o"},
-                            .choices = {"md", "csv", "json"}}},
-                          device_flags()),
-          .run = bench};
+  return {
+      .name = "bench",
+      .positionals = {{.name = "MODEL", .help = "a model folder, or the word cache"}},
+      .summary = "prefill and decode speed (pp512, tg128), beside the machine's measured peak; what the cache saves",
+      .examples =
+          "  warmpath bench models/flash-next-mini\n"
+          "  warmpath bench models/flash-next-mini -p 4096 -n 128 -d 0,1024 -o csv\n"
+          "  warmpath bench cache          simulated agents: the eviction policy beside LRU\n",
+      .flags = joined({{.name = "prompt-tokens",
+                        .fallback = "512",
+                        .placeholder = "N,...",
+                        .help = "Prefill of so many",
+                        .group = "Bench",
+                        .aliases = {"-p", "--n-prompt"}},
+                       {.name = "generate-tokens",
+                        .fallback = "128",
+                        .placeholder = "N,...",
+                        .help = "Decode of so many, one after the other",
+                        .group = "Bench",
+                        .aliases = {"-n", "--n-gen"}},
+                       {.name = "depth",
+                        .fallback = "0",
+                        .placeholder = "N,...",
+                        .help = "Tokens that come before, rounded up to 64",
+                        .group = "Bench",
+                        .aliases = {"-d", "--n-depth"}},
+                       {.name = "repetitions",
+                        .kind = FlagKind::integer,
+                        .fallback = "5",
+                        .placeholder = "N",
+                        .help = "Of each test, after one to warm up",
+                        .group = "Bench",
+                        .aliases = {"-r"},
+                        .low = 1,
+                        .high = 1000},
+                       {.name = "pass-tokens",
+                        .kind = FlagKind::integer,
+                        .fallback = "512",
+                        .placeholder = "N",
+                        .help = "Rows of a prefill pass",
+                        .group = "Bench",
+                        .aliases = {"-ub"},
+                        .low = 64,
+                        .high = 65536},
+                       {.name = "output",
+                        .fallback = "md",
+                        .placeholder = "md|csv|json",
+                        .help = "Form of the table",
+                        .group = "Bench",
+                        .aliases = {"-o"},
+                        .choices = {"md", "csv", "json"}}},
+                      device_flags()),
+      .run = bench};
 }
 
 }  // namespace wp::app

@@ -35,6 +35,31 @@ bool PrefixCache::Impl::captured_already(const LeaseRecord& record, int64_t posi
   });
 }
 
+// The deepest anchor below `position` on the lease's way, published or its own and pending; 0: none.
+int64_t PrefixCache::Impl::anchor_below(const LeaseRecord& record, int64_t position) const {
+  int64_t below = record.match.anchor_position < position ? record.match.anchor_position : 0;
+  for (const Anchor& anchor : anchors)
+    if (anchor.state == Anchor::State::pending && anchor.record == &record && anchor.position < position)
+      below = std::max(below, anchor.position);
+  for (size_t i = record.path.size(); i-- > 0 && tree[record.path[i]].end > below;)
+    if (tree[record.path[i]].anchor != kNoAnchor && tree[record.path[i]].end < position)
+      return tree[record.path[i]].end;
+  return below;
+}
+
+// Whether a newcomer may push this victim out. Never a more valuable one. Among equals it takes part in the choice:
+// where more is at work than there are anchors, a pool whose every miss pushes a neighbour out hits least.
+bool PrefixCache::Impl::is_worth(const LeaseRecord& record, int64_t position, CaptureClass capture_class,
+                                 const Victim& found) {
+  const int64_t now_ns = clock.now_ns();
+  const int64_t tokens = position - anchor_below(record, position);
+  const double newcomer =
+      value_of(tokens, tokens / kPageTokens, Wanted::anchor) * (capture_class == CaptureClass::ladder ? 0 : 1);
+  const double victim = value(anchors[found.anchor], Wanted::anchor, now_ns);
+  if (newcomer > victim * kEqualFactor) return true;
+  return newcomer * kEqualFactor >= victim && rng.percent(50);
+}
+
 std::optional<AnchorId> PrefixCache::Impl::reserve(LeaseRecord& record, int64_t position, CaptureClass capture_class) {
   if (!may_capture(record, position, capture_class)) {
     ++counters.skipped;
@@ -48,6 +73,10 @@ std::optional<AnchorId> PrefixCache::Impl::reserve(LeaseRecord& record, int64_t 
   if (free_anchors.empty()) {
     const Victim found = victim_for_anchor(probation);
     if (found.anchor == kNoAnchor) {
+      ++counters.captures_refused;
+      return std::nullopt;
+    }
+    if (found.reason == EvictionReason::value && !probation && !is_worth(record, position, capture_class, found)) {
       ++counters.captures_refused;
       return std::nullopt;
     }

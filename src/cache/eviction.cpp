@@ -31,14 +31,10 @@ constexpr double kUnsharedExpected = 0.25, kSharedExpected = 4;
 // So many of its usual gaps a conversation may be away before its return is half as likely. Returns have a long tail (a
 // tool takes seconds, its user lunch), so the chance falls with the time away and not exponentially: who has been away
 // for a hundred gaps stands behind all that are at work, and before nobody else.
-constexpr double kGapsOfGrace = 4;
+constexpr double kGapsOfGrace = 5;
 
 // Who has not come back yet gives way to who has, below its quota too.
 constexpr double kProbationFactor = 0.125;
-
-// Values within this factor are equal: among them the choice is random, since a working set that is larger than the
-// pool and comes round in a cycle would miss every time under any fixed order.
-constexpr double kEqualFactor = 1.5;
 
 }  // namespace
 
@@ -75,18 +71,22 @@ double PrefixCache::Impl::expected_uses(const Anchor& anchor, int64_t now_ns) co
     if (tree[anchor.node].support > 1) return expected * kUnsharedExpected;
   }
   const double gap_ns = anchor.gap_ns > 0 ? static_cast<double>(anchor.gap_ns) : typical_gap_ns;
-  return gap_ns > 0 ? expected / (1 + age_ns / (kGapsOfGrace * gap_ns)) : expected;
+  return gap_ns > 0 ? expected / std::pow(1 + age_ns / (kGapsOfGrace * gap_ns), 2) : expected;
 }
 
 // Of what an eviction frees that counts which is wanted. Where pages are short an anchor more is no help; where an
 // anchor is wanted its pages count as far as pages are in use.
-double PrefixCache::Impl::value(Anchor& anchor, Wanted wanted, int64_t now_ns) const {
-  const TokenTree::Segment& alone = measure(anchor);
-  const double pages_bytes = static_cast<double>(limits.page_bytes) * alone.pages;
+double PrefixCache::Impl::value_of(int64_t tokens, int64_t pages, Wanted wanted) const {
+  const double pages_bytes = static_cast<double>(limits.page_bytes) * static_cast<double>(pages);
   const double used = 1 - static_cast<double>(tree.pages_free()) / limits.pages;
   const double bytes =
       wanted == Wanted::pages ? pages_bytes : static_cast<double>(limits.anchor_bytes) + used * pages_bytes;
-  return expected_uses(anchor, now_ns) * static_cast<double>(alone.tokens) / bytes;
+  return static_cast<double>(tokens) / bytes;
+}
+
+double PrefixCache::Impl::value(Anchor& anchor, Wanted wanted, int64_t now_ns) const {
+  const TokenTree::Segment& alone = measure(anchor);
+  return expected_uses(anchor, now_ns) * value_of(alone.tokens, alone.pages, wanted);
 }
 
 template <class Allowed>

@@ -322,5 +322,20 @@ TEST_F(PrefixCacheTest, ShortOfPagesTheLeastLikelyGoesWhateverItsAnchorsWeigh) {
   EXPECT_EQ(find(turn(2, 9)).anchor_position, tail_of(turn(2, 9)));
 }
 
+// An anchor that saves one page does not push out those that save a whole prompt each; one that saves more does.
+TEST_F(PrefixCacheTest, NothingIsGivenUpForAWorseOne) {
+  make({.pages = 2048, .anchors = 3});
+  for (int salt = 1; salt <= 2; ++salt) run(turn(salt, 1), tail_of(turn(salt, 1)), cat("conv-", salt));
+  const auto tokens = turn(3, 1);
+  auto lease = acquire(tokens, "conv-3");
+  ASSERT_TRUE(cache().reserve_anchor(*lease, tail_of(tokens) - 64, CaptureClass::system));
+  EXPECT_FALSE(cache().reserve_anchor(*lease, tail_of(tokens), CaptureClass::tail));
+  EXPECT_EQ(cache().stats().captures_refused, 1);
+  const auto large = prompt(4000, 9);
+  auto larger = acquire(large, "conv-4");
+  EXPECT_TRUE(cache().reserve_anchor(*larger, tail_of(large), CaptureClass::tail));
+  EXPECT_EQ(evicted(cache(), EvictionReason::value), 1);
+}
+
 }  // namespace
 }  // namespace wp::testing

@@ -25,6 +25,9 @@ constexpr int64_t kOneShotTokensMax = 8192;
 // A gap of up to so many tokens is no miss (15.2): a margin, and a boundary.
 constexpr int64_t kGapTokensMax = 2 * kPageTokens;
 constexpr int64_t kDivergenceTokens = 12;
+// Values within this factor are equal: among them the choice is random, since a working set that is larger than the
+// pool and comes round in a cycle would miss every time under any fixed order.
+constexpr double kEqualFactor = 1.5;
 
 struct LeaseRecord {
   bool live = false;
@@ -101,7 +104,16 @@ struct PrefixCache::Impl {
     return page >= record.path.size() || tree[record.path[page]].page != record.pages[page];
   }
 
+  // Who goes, and what for.
+  struct Victim {
+    AnchorId anchor = kNoAnchor;  // None: nothing is evictable.
+    EvictionReason reason = EvictionReason::value;
+  };
+  enum class Wanted : uint8_t { anchor, pages };
+
   // capture.cpp
+  int64_t anchor_below(const LeaseRecord& record, int64_t position) const;
+  bool is_worth(const LeaseRecord& record, int64_t position, CaptureClass capture_class, const Victim& found);
   bool may_capture(const LeaseRecord& record, int64_t position, CaptureClass capture_class) const;
   bool captured_already(const LeaseRecord& record, int64_t position) const;
   std::optional<AnchorId> reserve(LeaseRecord& record, int64_t position, CaptureClass capture_class);
@@ -113,11 +125,6 @@ struct PrefixCache::Impl {
   void drop_hold(std::string_view label);
 
   // eviction.cpp
-  struct Victim {
-    AnchorId anchor = kNoAnchor;  // None: nothing is evictable.
-    EvictionReason reason = EvictionReason::value;
-  };
-  enum class Wanted : uint8_t { anchor, pages };
   struct Candidate {
     AnchorId anchor;
     double value;
@@ -125,6 +132,7 @@ struct PrefixCache::Impl {
   void free_anchor(AnchorId id);
   bool evictable(const Anchor& anchor) const;
   double expected_uses(const Anchor& anchor, int64_t now_ns) const;
+  double value_of(int64_t tokens, int64_t pages, Wanted wanted) const;
   double value(Anchor& anchor, Wanted wanted, int64_t now_ns) const;
   const TokenTree::Segment& measure(Anchor& anchor) const;
   void forget_segments_beside(const Anchor& anchor);
