@@ -51,7 +51,8 @@ Result<int> bench(const Flags& flags) {
   };
   WP_TRY(const auto rows, measure::run_bench(*loaded.model, *loaded.device, options, peak));
   bar.clear();
-  std::filesystem::path path = std::filesystem::path(*flags.positional("MODEL")).lexically_normal();
+  std::filesystem::path path =
+      std::filesystem::path(flags.set("synth") ? flags.text("synth") : *flags.positional("MODEL")).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
   const auto kind = format == "md"    ? measure::BenchFormat::markdown
                     : format == "csv" ? measure::BenchFormat::csv
@@ -67,7 +68,9 @@ Result<int> bench(const Flags& flags) {
 Command bench_command() {
   return {
       .name = "bench",
-      .positionals = {{.name = "MODEL", .help = "a model folder, or the word cache"}},
+      .positionals = {{.name = "MODEL",
+                       .required = false,
+                       .help = "a model folder, or the word cache; none with --synth"}},
       .summary = "prefill and decode speed (pp512, tg128), beside the machine's measured peak; what the cache saves",
       .examples =
           "  warmpath bench models/flash-next-mini\n"

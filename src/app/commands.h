@@ -17,6 +17,7 @@ Command kl_command();
 Command perplexity_command();
 Command inspect_command();
 Result<int> inspect_why(const Flags& flags);  // `inspect why`
+Command synth_command();
 Command version_command();
 Command help_command();
 

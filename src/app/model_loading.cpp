@@ -1,9 +1,11 @@
 #include "app/model_loading.h"
 
 #include <filesystem>
+#include <functional>
 
 #include "app/progress.h"
 #include "core/clock.h"
+#include "measure/reference.h"
 
 namespace wp::app {
 
@@ -22,6 +24,27 @@ std::vector<FlagSpec> device_flags() {
        .help = "cpu; cuda: an NVIDIA GPU; ref: plain loops in double, slow",
        .group = "Model",
        .choices = {"cpu", "cuda", "ref"}},
+      {.name = "synth",
+       .fallback = "",
+       .placeholder = "FILE",
+       .help = "Random weights of this config.json; MODEL gives the texts (tokenizer, template) alone",
+       .group = "Model",
+       .advanced = true},
+      {.name = "quant",
+       .fallback = "nvfp4",
+       .placeholder = "F",
+       .help = "Format of what releases quantize, for --synth",
+       .group = "Model",
+       .advanced = true,
+       .choices = {"nvfp4", "bf16"}},
+      {.name = "synth-seed",
+       .kind = FlagKind::integer,
+       .fallback = "1",
+       .placeholder = "N",
+       .help = "For --synth",
+       .group = "Model",
+       .advanced = true,
+       .low = 0},
       {.name = "threads",
        .kind = FlagKind::integer,
        .fallback = "0",
@@ -47,14 +70,28 @@ Result<std::string> model_path(const Flags& flags) {
   return path;
 }
 
-Result<LoadedModel> load_from_flags(const Flags& flags, const ProgressSink& progress) {
-  WP_TRY(const std::string path, model_path(flags));
+Result<Checkpoint> synthetic_checkpoint(const Flags& flags, const std::string& config_path, bool fill) {
+  WP_TRY(const std::string text, measure::read_text_file(config_path, 16 << 20));
+  auto config = parse_json(text);
+  if (!config.ok()) return Error{ErrorCode::bad_file, cat(config_path, ": ", config.error().message)};
+  return Checkpoint::synthesize({.name = std::filesystem::path(config_path).stem().string(),
+                                 .config = std::move(*config),
+                                 .nvfp4 = flags.text("quant") == "nvfp4",
+                                 .seed = static_cast<uint64_t>(flags.integer("synth-seed")),
+                                 .fill = fill});
+}
+
+namespace {
+
+using Loader = std::function<Result<std::unique_ptr<Model>>(Device& device, const ProgressSink& progress)>;
+
+Result<LoadedModel> load_on_device(const Flags& flags, const ProgressSink& progress, const Loader& load) {
   const int64_t begin_ns = system_clock().now_ns();
   LoadedModel loaded;
   WP_TRY(const DeviceKind kind, device_kind(flags.text("device")));
   WP_TRY(loaded.device, Device::make(kind, static_cast<int>(flags.integer("threads"))));
   ProgressBar bar("load");
-  auto model = load_model(path, *loaded.device, progress ? progress : bar.load_sink());
+  auto model = load(*loaded.device, progress ? progress : bar.load_sink());
   if (!model.ok()) {
     Error error = std::move(model).error();
     // A file that cannot be read is an invalid model to whoever named it.
@@ -64,6 +101,23 @@ Result<LoadedModel> load_from_flags(const Flags& flags, const ProgressSink& prog
   loaded.model = std::move(*model);
   loaded.load_seconds = static_cast<double>(system_clock().now_ns() - begin_ns) * 1e-9;
   return loaded;
+}
+
+}  // namespace
+
+Result<LoadedModel> load_from_flags(const Flags& flags, const ProgressSink& progress) {
+  if (flags.set("synth")) return load_synthetic(flags, flags.text("synth"), progress);
+  WP_TRY(const std::string path, model_path(flags));
+  return load_on_device(flags, progress,
+                        [&](Device& device, const ProgressSink& sink) { return load_model(path, device, sink); });
+}
+
+Result<LoadedModel> load_synthetic(const Flags& flags, const std::string& config_path, const ProgressSink& progress) {
+  return load_on_device(
+      flags, progress, [&](Device& device, const ProgressSink& sink) -> Result<std::unique_ptr<Model>> {
+        WP_TRY(auto checkpoint, synthetic_checkpoint(flags, config_path, reads_host_memory(device.kind())));
+        return load_model(std::move(checkpoint), device, sink);
+      });
 }
 
 }  // namespace wp::app

@@ -21,8 +21,12 @@ std::vector<FlagSpec> device_flags();  // --model, --device, --threads, --verbos
 
 // MODEL as a folder that is there; else an error that says what a model is.
 Result<std::string> model_path(const Flags& flags);
+// Random weights of the configuration in this file; `fill`: matrices in host memory too.
+Result<Checkpoint> synthetic_checkpoint(const Flags& flags, const std::string& config_path, bool fill);
 // Without a sink of the caller's, shows its own bar.
 Result<LoadedModel> load_from_flags(const Flags& flags, const ProgressSink& progress = nullptr);
+Result<LoadedModel> load_synthetic(const Flags& flags, const std::string& config_path,
+                                   const ProgressSink& progress = nullptr);
 // MODEL is the address of a running server.
 bool is_url(const std::string& model);
 

@@ -52,7 +52,8 @@ struct GatherColumns {
   float* y = nullptr;  // [T, N]
 };
 
-// A backend's packing of weights, called at load. `size_bytes` of 0: used where it lies, in layout rows.
+// A backend's packing of weights, called at load. `size_bytes` of 0: used where it lies, in layout rows. What `rows`
+// points to lies in host memory, or in the device's own (synthetic weights are made there).
 struct Packing {
   int64_t (*size_bytes)(const Matrix& rows) = nullptr;                   // A multiple of 64.
   Matrix (*pack)(const Matrix& rows, std::byte* destination) = nullptr;  // destination aligned to 64 bytes.

@@ -1,5 +1,6 @@
 #include "model/binder.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace wp {
@@ -109,9 +110,20 @@ Result<void> Binder::experts(const std::string& prefix, int64_t E, int64_t A, in
 Result<ops::WeightArena> Binder::pack(Device& device, const ProgressSink& progress) {
   WP_TRY(auto arena, ops::WeightArena::make(device, packed_bytes_, shared_bytes_));
   LoadProgress state{.phase = "weights", .bytes_total = weight_bytes_};
+  // Synthetic weights are made where they are used.
+  const bool made_there = checkpoint_->is_synthetic() && !reads_host_memory(device_);
+  Stream stream(device);
+  Buffer staging;
+  if (made_there) {
+    int64_t largest = 0;
+    for (const Matrix* matrix : to_pack_) largest = std::max(largest, ops::WeightArena::staging_bytes(*matrix));
+    WP_TRY(staging, Buffer::make(device, largest, "staging of weights", Memory::device));
+  }
   for (Matrix* matrix : to_pack_) {
     const Matrix rows = *matrix;
-    *matrix = arena.pack(rows);
+    *matrix = made_there ? arena.pack_random(stream, rows, checkpoint_->random_fill(rows.data),
+                                             checkpoint_->random_fill(rows.scale), staging)
+                         : arena.pack(rows);
     if (matrix->data != rows.data) checkpoint_->discard(rows);
     state.bytes_done += rows.data_bytes() + rows.scale_bytes();
     if (progress) progress(state);

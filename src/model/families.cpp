@@ -27,6 +27,12 @@ std::vector<std::string> model_types() {
 Result<std::unique_ptr<Model>> load_model(const std::string& path, Device& device, const ProgressSink& progress) {
   WP_TRY(ops::check_backend(device.kind()));
   WP_TRY(auto checkpoint, Checkpoint::open(path, progress));
+  return load_model(std::move(checkpoint), device, progress);
+}
+
+Result<std::unique_ptr<Model>> load_model(Checkpoint checkpoint, Device& device, const ProgressSink& progress) {
+  WP_TRY(ops::check_backend(device.kind()));
+  const std::string path = checkpoint.path();
   const Json& config = checkpoint.config();
   std::string type;
   if (config.is_object() && config.contains("model_type") && config["model_type"].is_string())

@@ -122,6 +122,7 @@ class Model {
  public:
   virtual ~Model() = default;
   virtual const ModelInfo& info() const = 0;
+  virtual const Checkpoint* checkpoint() const { return nullptr; }  // That the weights were bound from.
   virtual Result<std::unique_ptr<Scratch>> make_scratch(Device& device, const ScratchLimits& limits) const = 0;
   // Runs the batch. logits [R, V] f32, in the order of logit_rows. Allocates nothing.
   virtual void forward(Stream& stream, const Batch& batch, Pools& pools, Scratch& scratch,
@@ -131,6 +132,9 @@ class Model {
 // Opens the checkpoint, picks the family by config.json's model_type, binds and packs the weights for the device.
 // Unknown families, missing or surplus tensors and wrong shapes are errors that name them.
 Result<std::unique_ptr<Model>> load_model(const std::string& path, Device& device,
+                                          const ProgressSink& progress = nullptr);
+// The same of a checkpoint that is open, or synthetic.
+Result<std::unique_ptr<Model>> load_model(Checkpoint checkpoint, Device& device,
                                           const ProgressSink& progress = nullptr);
 std::vector<std::string> model_types();  // Of families.cpp, for messages and help.
 

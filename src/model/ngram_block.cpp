@@ -120,6 +120,10 @@ Result<void> bind_hash(Binder& binder, const std::string& prefix, const TrunkCon
   const NgramConstants expected = ngram_constants(config, trunk.V, rank);
   const int64_t heads = config.heads_total();
   block.hash = {.order = config.order, .heads = config.heads, .end_of_text = config.end_of_text};
+  const Checkpoint& checkpoint = binder.checkpoint();
+  WP_TRY(checkpoint.provide_integers(prefix + "layer_multipliers", expected.multipliers));
+  WP_TRY(checkpoint.provide_integers(prefix + "ngram_heads_vocab_sizes", expected.moduli));
+  WP_TRY(checkpoint.provide_integers(prefix + "ngram_heads_offsets", expected.offsets));
   WP_TRY(binder.integers(prefix + "layer_multipliers", config.order, block.hash.multipliers));
   WP_TRY(binder.integers(prefix + "ngram_heads_vocab_sizes", heads, block.hash.moduli));
   WP_TRY(binder.integers(prefix + "ngram_heads_offsets", heads, block.hash.offsets));

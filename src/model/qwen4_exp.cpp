@@ -48,6 +48,7 @@ class Qwen4Exp : public Model {
 
   Result<void> load(Device& device, const ProgressSink& progress);
   const ModelInfo& info() const override { return trunk_.info; }
+  const Checkpoint* checkpoint() const override { return &trunk_.checkpoint; }
   Result<std::unique_ptr<Scratch>> make_scratch(Device& device, const ScratchLimits& limits) const override {
     return TrunkScratch<Activations>::make(device, trunk_, this, limits, plan);
   }

@@ -1,5 +1,6 @@
 #include "ops/packing.h"
 
+#include "ops/random_fill.h"
 #include "ops/tables.h"
 
 namespace wp::ops {
@@ -37,6 +38,26 @@ Matrix WeightArena::pack(const Matrix& rows) {
   const int64_t bytes = packed_bytes(device_->kind(), rows);
   if (bytes == 0) return rows;
   return ops::packing(device_->kind()).pack(rows, take(buffer_, used_bytes_, bytes));
+}
+
+int64_t WeightArena::staging_bytes(const Matrix& rows) {
+  return (rows.data_bytes() + 63) / 64 * 64 + (rows.scale_bytes() + 63) / 64 * 64;
+}
+
+Matrix WeightArena::pack_random(Stream& stream, const Matrix& rows, const RandomFill* data, const RandomFill* scale,
+                                const Buffer& staging) {
+  WP_ASSERT(staging_bytes(rows) <= staging.size_bytes());
+  Matrix made = rows;
+  if (data) {
+    random_fill(stream, *data, staging.data());
+    made.data = staging.data();
+  }
+  if (scale) {
+    std::byte* at = staging.data() + (rows.data_bytes() + 63) / 64 * 64;
+    random_fill(stream, *scale, at);
+    made.scale = at;
+  }
+  return pack(made);
 }
 
 const void* WeightArena::place(const void* data, int64_t size_bytes) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/matrix.h"
+#include "core/random_fill.h"
 #include "device/device.h"
 
 namespace wp::ops {
@@ -20,6 +21,11 @@ class WeightArena {
 
   // The same numbers in the backend's layout. Asserts that they fit.
   Matrix pack(const Matrix& rows);
+  // The same where data and scale are not there yet and are made on the device first: null means copied as above.
+  // `staging` holds staging_bytes(rows).
+  Matrix pack_random(Stream& stream, const Matrix& rows, const RandomFill* data, const RandomFill* scale,
+                     const Buffer& staging);
+  static int64_t staging_bytes(const Matrix& rows);
   // Where kernels read these bytes of host memory: there, or in a copy. After share() the host reads them too.
   const void* place(const void* data, int64_t size_bytes);
   const void* share(const void* data, int64_t size_bytes);

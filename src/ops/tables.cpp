@@ -37,6 +37,9 @@ const Table<kernels::Router> router_kernels{"router", ref::router, cpu::router, 
 const Table<kernels::Experts> experts_kernels{"experts", ref::experts, cpu::experts, gpu::experts};
 const Table<kernels::NgramRows> ngram_rows_kernels{"ngram_rows", ref::ngram_rows, cpu::ngram_rows, gpu::ngram_rows};
 const Table<kernels::NgramGate> ngram_gate_kernels{"ngram_gate", ref::ngram_gate, cpu::ngram_gate, gpu::ngram_gate};
+// Made once, at load, and of integers: plain loops serve cpu too.
+const Table<kernels::RandomBytes> random_fill_kernels{"random_fill", ref::random_fill, ref::random_fill,
+                                                      gpu::random_fill};
 
 kernels::Packing packing(DeviceKind kind) {
   switch (kind) {
@@ -61,7 +64,7 @@ std::vector<TableRow> table_rows_list() {
                  rms_norm_kernels, gated_residual_kernels, inject_kernels, add_kernels, silu_mul_kernels,
                  conv_silu_kernels, gdn_kernels, gated_norm_kernels, attention_inputs_kernels, index_keys_kernels,
                  select_blocks_kernels, attention_kernels, router_kernels, experts_kernels, ngram_rows_kernels,
-                 ngram_gate_kernels);
+                 ngram_gate_kernels, random_fill_kernels);
 }
 
 Result<void> check_backend(DeviceKind kind) {

@@ -10,6 +10,7 @@
 #include "kernels/linear.h"
 #include "kernels/moe.h"
 #include "kernels/ngram.h"
+#include "kernels/random_fill.h"
 #include "kernels/residual.h"
 #include "kernels/table.h"
 
@@ -39,6 +40,7 @@ extern const Table<kernels::Router> router_kernels;
 extern const Table<kernels::Experts> experts_kernels;
 extern const Table<kernels::NgramRows> ngram_rows_kernels;
 extern const Table<kernels::NgramGate> ngram_gate_kernels;
+extern const Table<kernels::RandomBytes> random_fill_kernels;
 
 // How the backend packs weights; both functions null where it has none.
 kernels::Packing packing(DeviceKind kind);

@@ -8,18 +8,34 @@ namespace wp::testing {
 Result<std::unique_ptr<ModelRun>> ModelRun::make(const std::string& path, DeviceKind kind, int threads,
                                                  const ModelRunSizes& sizes) {
   std::unique_ptr<ModelRun> run(new ModelRun());
-  run->sizes_ = sizes;
-  run->pages_each_ = static_cast<int32_t>((sizes.context_max + kPageRows - 1) / kPageRows);
   WP_TRY(run->device_, Device::make(kind, threads));
   run->stream_ = std::make_unique<Stream>(*run->device_);
   WP_TRY(run->model_, load_model(path, *run->device_));
-  WP_TRY(run->pools_,
-         Pools::make(*run->device_, run->info(), run->pages_each_ * sizes.sequences, sizes.anchors, sizes.sequences));
-  WP_TRY(run->scratch_, run->model_->make_scratch(*run->device_, {.rows_max = sizes.rows_max,
-                                                                  .logit_rows_max = sizes.rows_max,
-                                                                  .segments_max = sizes.sequences,
-                                                                  .context_max = sizes.context_max}));
+  WP_TRY(run->take_memory(sizes));
   return run;
+}
+
+Result<std::unique_ptr<ModelRun>> ModelRun::synthesize(SyntheticOptions options, DeviceKind kind,
+                                                       const ModelRunSizes& sizes) {
+  std::unique_ptr<ModelRun> run(new ModelRun());
+  WP_TRY(run->device_, Device::make(kind));
+  run->stream_ = std::make_unique<Stream>(*run->device_);
+  options.fill = reads_host_memory(kind);
+  WP_TRY(auto checkpoint, Checkpoint::synthesize(options));
+  WP_TRY(run->model_, load_model(std::move(checkpoint), *run->device_));
+  WP_TRY(run->take_memory(sizes));
+  return run;
+}
+
+Result<void> ModelRun::take_memory(const ModelRunSizes& sizes) {
+  sizes_ = sizes;
+  pages_each_ = static_cast<int32_t>((sizes.context_max + kPageRows - 1) / kPageRows);
+  WP_TRY(pools_, Pools::make(*device_, info(), pages_each_ * sizes.sequences, sizes.anchors, sizes.sequences));
+  WP_TRY(scratch_, model_->make_scratch(*device_, {.rows_max = sizes.rows_max,
+                                                   .logit_rows_max = sizes.rows_max,
+                                                   .segments_max = sizes.sequences,
+                                                   .context_max = sizes.context_max}));
+  return {};
 }
 
 RunningSequence ModelRun::start(int32_t index) {

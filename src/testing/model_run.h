@@ -27,6 +27,9 @@ class ModelRun {
  public:
   static Result<std::unique_ptr<ModelRun>> make(const std::string& path, DeviceKind kind, int threads,
                                                 const ModelRunSizes& sizes);
+  // Of random weights of a configuration.
+  static Result<std::unique_ptr<ModelRun>> synthesize(SyntheticOptions options, DeviceKind kind,
+                                                      const ModelRunSizes& sizes);
 
   const ModelInfo& info() const { return model_->info(); }
   const Model& model() const { return *model_; }
@@ -59,6 +62,7 @@ class ModelRun {
 
  private:
   ModelRun() = default;
+  Result<void> take_memory(const ModelRunSizes& sizes);
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;

@@ -4,6 +4,7 @@
 
 #include "core/assert.h"
 #include "weights/checkpoint_impl.h"
+#include "weights/synthetic.h"
 
 namespace wp {
 namespace {
@@ -35,6 +36,7 @@ Result<Matrix> Checkpoint::bind_matrix(std::string_view prefix, int64_t N, int64
 
 Result<Matrix> Checkpoint::Impl::bind_matrix(const std::string& prefix, int64_t N, int64_t K) {
   WP_ASSERT(N > 0 && K > 0);
+  if (synthetic) WP_TRY(synthetic->declare_matrix(*this, prefix, N, K));
   const std::string name = prefix + ".weight";
   const int64_t index = find(name);
   if (index < 0) {

@@ -11,6 +11,7 @@
 #include "core/numbers.h"
 #include "weights/checkpoint_impl.h"
 #include "weights/safetensors.h"
+#include "weights/synthetic.h"
 
 namespace wp {
 namespace {
@@ -230,6 +231,8 @@ Result<void> Checkpoint::Impl::sort_tensors() {
   return {};
 }
 
+Checkpoint::Impl::Impl() = default;
+Checkpoint::Impl::~Impl() = default;
 Checkpoint::Checkpoint(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
@@ -242,6 +245,7 @@ const std::vector<TensorInfo>& Checkpoint::tensors() const { return impl_->tenso
 int64_t Checkpoint::size_bytes() const { return impl_->size_bytes; }
 
 uint64_t Checkpoint::fingerprint() const {
+  if (impl_->synthetic) return impl_->fingerprint;
   constexpr int64_t kSampleBytes = 256;
   uint64_t hash = hash_text(dump_json(impl_->config), impl_->fingerprint);
   for (size_t i = 0; i < impl_->tensors.size(); ++i) {
@@ -257,6 +261,7 @@ uint64_t Checkpoint::fingerprint() const {
 // ---- Names
 
 int64_t Checkpoint::Impl::find(std::string_view name) const {
+  if (synthetic) return synthetic->find(name);
   const auto at = std::lower_bound(tensors.begin(), tensors.end(), name,
                                    [](const TensorInfo& tensor, std::string_view n) { return tensor.name < n; });
   return at != tensors.end() && at->name == name ? at - tensors.begin() : -1;
@@ -306,6 +311,7 @@ std::vector<std::string> Checkpoint::unbound() const {
 }
 
 void Checkpoint::mark_known(std::string_view prefix) const {
+  if (impl_->synthetic) return;  // All that is there was bound.
   const auto& tensors = impl_->tensors;
   const auto first = std::lower_bound(tensors.begin(), tensors.end(), prefix,
                                       [](const TensorInfo& tensor, std::string_view p) { return tensor.name < p; });
@@ -386,11 +392,16 @@ Result<Tensor> Checkpoint::bind(std::string_view name, DType dtype, const Shape&
 }
 
 Result<Tensor> Checkpoint::bind_any(std::string_view name, const Shape& shape) const {
+  if (impl_->synthetic) WP_TRY(impl_->synthetic->declare(*impl_, std::string(name), DType::f8_e4m3, shape));
   WP_TRY(const int64_t index, impl_->checked(name, shape));
   return impl_->tensor(index);
 }
 
 Result<Tensor> Checkpoint::bind_f32(std::string_view name, const Shape& shape) const {
+  if (impl_->synthetic) {
+    const bool scale = name.ends_with("weight_scale");
+    WP_TRY(impl_->synthetic->declare(*impl_, std::string(name), scale ? DType::f32 : DType::bf16, shape));
+  }
   WP_TRY(const int64_t index, impl_->checked(name, shape));
   WP_TRY(const float* values, impl_->as_f32(index));
   return Tensor(values, DType::f32, impl_->tensors[static_cast<size_t>(index)].shape);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <iosfwd>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/matrix.h"
+#include "core/random_fill.h"
 #include "core/tensor.h"
 
 namespace wp {
@@ -38,6 +40,16 @@ struct TensorInfo {
   bool supported;          // Else its dtype is known by size only; binding it is an error.
 };
 
+// Random weights of a configuration (synthetic.h).
+struct SyntheticOptions {
+  std::string name;  // Of the configuration, for messages.
+  Json config;       // As config.json.
+  bool nvfp4 = true;
+  uint64_t seed = 1;
+  bool fill = true;    // False: matrices are made on the device from random_fill(), and their addresses are empty.
+  bool dense = false;  // Set from the configuration.
+};
+
 class Checkpoint {
  public:
   // A folder with config.json and model.safetensors or model.safetensors.index.json, or a .safetensors file (then
@@ -48,6 +60,16 @@ class Checkpoint {
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
   ~Checkpoint();
+
+  // Has every tensor that a family binds, in the layout of text-only checkpoints; without a draft head.
+  static Result<Checkpoint> synthesize(const SyntheticOptions& options);
+  bool is_synthetic() const;
+  // How the synthetic tensor at this address is made; null elsewhere.
+  const RandomFill* random_fill(const void* data) const;
+  // The bytes of tensors()[index].
+  Result<void> write_tensor(size_t index, std::ostream& out) const;
+  // Numbers that a formula gives: a synthetic checkpoint stores them, another has its own.
+  Result<void> provide_integers(const std::string& name, const std::vector<int64_t>& values) const;
 
   const std::string& path() const;
   const Json& config() const;                      // config.json; null if there is none.
@@ -82,6 +104,7 @@ class Checkpoint {
   void discard(const Matrix& matrix) const;
 
  private:
+  friend class Synthetic;
   struct Impl;
   explicit Checkpoint(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

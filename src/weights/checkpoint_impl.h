@@ -18,7 +18,12 @@ namespace wp {
 // The format that the shape of the scale of an E4M3 weight [N, K] says; nothing where it fits none.
 std::optional<WeightFormat> fp8_format(const Shape& scale, int64_t N, int64_t K);
 
+class Synthetic;
+
 struct Checkpoint::Impl {
+  Impl();
+  ~Impl();
+
   std::string path;
   Json config, generation_config;
   ProgressSink progress;
@@ -27,6 +32,7 @@ struct Checkpoint::Impl {
   std::vector<const std::byte*> data;  // Of each of `tensors`, inside a mapping.
   std::vector<uint8_t> marked;         // Of each of `tensors`: bound or known.
   uint64_t fingerprint = 0;            // Of the headers alone.
+  std::unique_ptr<Synthetic> synthetic;
   int64_t size_bytes = 0, bound_bytes = 0, reported_bytes = 0;
 
   // What could not be handed out as it lies in the file: by source address, bytes there and whether it became f32.

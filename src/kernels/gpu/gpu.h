@@ -11,6 +11,7 @@
 #include "kernels/linear.h"
 #include "kernels/moe.h"
 #include "kernels/ngram.h"
+#include "kernels/random_fill.h"
 #include "kernels/residual.h"
 
 namespace wp {
@@ -48,6 +49,7 @@ WP_GPU_KERNEL(router, Router);
 WP_GPU_KERNEL(experts, Experts);
 WP_GPU_KERNEL(ngram_rows, NgramRows);
 WP_GPU_KERNEL(ngram_gate, NgramGate);
+WP_GPU_KERNEL(random_fill, RandomBytes);
 
 #undef WP_GPU_KERNEL
 

@@ -8,6 +8,7 @@
 #include "kernels/linear.h"
 #include "kernels/moe.h"
 #include "kernels/ngram.h"
+#include "kernels/random_fill.h"
 #include "kernels/residual.h"
 
 namespace wp::kernels::ref {
@@ -38,6 +39,8 @@ void experts(Stream& stream, const Experts& p);
 
 void ngram_rows(Stream& stream, const NgramRows& p);
 void ngram_gate(Stream& stream, const NgramGate& p);
+
+void random_fill(Stream& stream, const RandomBytes& p);
 
 Packing packing();  // Weights are read where they lie.
 
