@@ -5,13 +5,25 @@
 #include "core/assert.h"
 
 namespace wp {
+namespace {
+
+// How often a newcomer wins against its equal. Less than half: who is in the pool is found there at its next turn.
+constexpr int kNewcomerPercent = 33;
+
+}  // namespace
+
+bool PrefixCache::Impl::is_expected(const LeaseRecord& record, int64_t position) const {
+  return std::find(record.expected_branches.begin(), record.expected_branches.end(), position) !=
+         record.expected_branches.end();
+}
 
 bool PrefixCache::Impl::may_capture(const LeaseRecord& record, int64_t position, CaptureClass capture_class) const {
   const int64_t tokens_count = static_cast<int64_t>(record.tokens.size());
   if (record.bypass || tokens_count < kCapturePromptTokensMin) return false;
   if (position <= 0 || position % kPageTokens != 0 || position >= tokens_count + record.prefix_only) return false;
   if (position < record.match.anchor_position) return false;  // Never computed by this sequence.
-  if (capture_class == CaptureClass::branch) return position == record.match.branch_position;  // On evidence.
+  if (capture_class == CaptureClass::branch)                  // On evidence.
+    return position == record.match.branch_position || is_expected(record, position);
   return capture_class != CaptureClass::ladder || !free_anchors.empty();
 }
 
@@ -51,13 +63,17 @@ int64_t PrefixCache::Impl::anchor_below(const LeaseRecord& record, int64_t posit
 // where more is at work than there are anchors, a pool whose every miss pushes a neighbour out hits least.
 bool PrefixCache::Impl::is_worth(const LeaseRecord& record, int64_t position, CaptureClass capture_class,
                                  const Victim& found) {
+  if (is_expected(record, position)) return true;
   const int64_t now_ns = clock.now_ns();
-  const int64_t tokens = position - anchor_below(record, position);
+  int64_t tokens = position - anchor_below(record, position);
+  // A tail takes the place of the one it restored, which goes first from now on.
+  if (is_tail(capture_class) && record.restoring != kNoAnchor && is_tail(anchors[record.restoring].capture_class))
+    tokens += measure(anchors[record.restoring]).tokens;
   const double newcomer =
       value_of(tokens, tokens / kPageTokens, Wanted::anchor) * (capture_class == CaptureClass::ladder ? 0 : 1);
   const double victim = value(anchors[found.anchor], Wanted::anchor, now_ns);
   if (newcomer > victim * kEqualFactor) return true;
-  return newcomer * kEqualFactor >= victim && rng.percent(50);
+  return newcomer * kEqualFactor >= victim && rng.percent(kNewcomerPercent);
 }
 
 std::optional<AnchorId> PrefixCache::Impl::reserve(LeaseRecord& record, int64_t position, CaptureClass capture_class) {

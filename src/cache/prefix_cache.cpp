@@ -99,6 +99,11 @@ std::optional<AnchorId> PrefixCache::reserve_anchor(Lease& lease, int64_t positi
   return anchor;
 }
 
+void PrefixCache::expect_branch(Lease& lease, int64_t position) {
+  WP_ASSERT(lease.cache_ == this);
+  lease.record_->expected_branches.push_back(position);
+}
+
 void PrefixCache::abandon_anchor(AnchorId anchor) {
   impl_->abandon(anchor);
   impl_->copy_stats();

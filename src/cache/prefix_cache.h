@@ -147,6 +147,9 @@ class PrefixCache {
   // with it, so a lease must not end while a pass still writes. A free anchor for this position of the lease's
   // sequence, evicting a less valuable one if the rules allow. None: skipped and counted; a capture is best effort.
   std::optional<AnchorId> reserve_anchor(Lease& lease, int64_t position, CaptureClass capture_class);
+  // Another request waits for the state at `position` of this lease's sequence: the evidence that a B anchor needs,
+  // and worth more than any that nobody is waiting for.
+  void expect_branch(Lease& lease, int64_t position);
   void abandon_anchor(AnchorId anchor);  // Reserved and not published: cancelled, or its receipts are incomplete.
   // After the pass that wrote it: `tokens` are the sequence's first `position` canonical tokens. The lease's own pages
   // below `position` become nodes (or stay the lease's, where equal nodes exist that somebody reads) and the anchor is

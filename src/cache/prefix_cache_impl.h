@@ -40,6 +40,7 @@ struct LeaseRecord {
   bool one_shot = false;      // Its tail goes on probation.
   bool bypass = false;        // Neither restores nor captures.
   bool prefix_only = false;   // A consolidation.
+  std::vector<int64_t> expected_branches;  // Where others wait for its state.
   int64_t pages_promised = 0;
   std::vector<PageId> pages;       // Of nodes and own ones, by position.
   std::vector<NodeIndex> path;     // Nodes held, from the top. A page of `pages` is own unless its node has it.
@@ -114,6 +115,7 @@ struct PrefixCache::Impl {
   // capture.cpp
   int64_t anchor_below(const LeaseRecord& record, int64_t position) const;
   bool is_worth(const LeaseRecord& record, int64_t position, CaptureClass capture_class, const Victim& found);
+  bool is_expected(const LeaseRecord& record, int64_t position) const;
   bool may_capture(const LeaseRecord& record, int64_t position, CaptureClass capture_class) const;
   bool captured_already(const LeaseRecord& record, int64_t position) const;
   std::optional<AnchorId> reserve(LeaseRecord& record, int64_t position, CaptureClass capture_class);

@@ -11,6 +11,7 @@
 namespace wp {
 
 constexpr int kCapturesPerTurn = 3;
+constexpr int kSharersPerTurn = 4;          // Further points, for requests that wait for them.
 constexpr int64_t kCapturePromptMin = 256;  // Shorter prompts are computed again sooner than found.
 constexpr int64_t kLadderFirst = 8192;      // And its doublings.
 

@@ -26,15 +26,6 @@ CacheLimits cache_limits(const EngineLimits& limits, const ModelInfo& info) {
   return out;
 }
 
-PrefixQuery query_of(const Sequence& sequence, const EngineLimits& limits) {
-  const CacheHints& hints = sequence.request.cache;
-  return {.tokens = std::span(sequence.tokens).first(static_cast<size_t>(sequence.prompt)),
-          .domain = hints.domain,
-          .conversation = hints.conversation,
-          .continues = hints.continues,
-          .bypass = bypass_of(sequence.request, limits)};
-}
-
 }  // namespace
 
 const char* name(FinishReason reason) {
@@ -72,7 +63,7 @@ EngineCore::EngineCore(const Model& model, const EngineLimits& limits, Clock& cl
   views_.reserve(sequences);
   segments_.reserve(sequences);
   plan_.pieces.reserve(sequences);
-  captures_.reserve(sequences * kCapturesPerTurn);
+  captures_.reserve(sequences * (kCapturesPerTurn + kSharersPerTurn));
   captures_begin_.reserve(sequences + 1);
   counts_.pages_total = limits.pages;
   counts_.slots_total = limits.sequences;
@@ -179,7 +170,7 @@ bool EngineCore::drop_cancelled() {
       ++i;
       continue;
     }
-    if (i == 0) admission_blocked_ = false;  // Another request is the head now, and may be smaller.
+    admission_blocked_ = false;  // If it was the head, another is now, and may be smaller.
     std::unique_ptr<Sequence> sequence = std::move(waiting_[i]);
     waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
     queue_.one_left_the_queue();
@@ -205,17 +196,21 @@ void EngineCore::cancel(std::unique_ptr<Sequence> sequence) {
 
 bool EngineCore::admit() {
   bool any = false;
-  while (!waiting_.empty() && !admission_blocked_) {
+  for (size_t at = 0; at < waiting_.size() && !admission_blocked_;) {
     const auto free = std::find(running_.begin(), running_.end(), nullptr);
     if (free == running_.end()) break;
-    if (!lease_for(*waiting_.front())) {
+    if (waits_for_prefix(*waiting_[at])) {
+      ++at;
+      continue;
+    }
+    if (!lease_for(*waiting_[at])) {
       // Only the end of a lease makes room. There is one, since no request is larger than the pool.
       WP_ASSERT(std::any_of(running_.begin(), running_.end(), [](const auto& s) { return s != nullptr; }));
       admission_blocked_ = true;
       break;
     }
-    std::unique_ptr<Sequence> sequence = std::move(waiting_.front());
-    waiting_.pop_front();
+    std::unique_ptr<Sequence> sequence = std::move(waiting_[at]);
+    waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(at));
     queue_.one_left_the_queue();
     begin(std::move(sequence), static_cast<int32_t>(free - running_.begin()));
     any = true;
@@ -223,10 +218,18 @@ bool EngineCore::admit() {
   return any;
 }
 
+PrefixQuery EngineCore::query_of(const Sequence& sequence) const {
+  const CacheHints& hints = sequence.request.cache;
+  return {.tokens = std::span(sequence.tokens).first(static_cast<size_t>(sequence.prompt)),
+          .domain = hints.domain,
+          .conversation = hints.conversation,
+          .continues = hints.continues,
+          .bypass = bypass_of(sequence.request, limits_)};
+}
+
 bool EngineCore::lease_for(Sequence& sequence) {
   const int64_t begun_ns = clock_.now_ns();
-  std::optional<Lease> lease =
-      cache_->acquire(query_of(sequence, limits_), sequence.prompt + sequence.request.max_tokens);
+  std::optional<Lease> lease = cache_->acquire(query_of(sequence), sequence.prompt + sequence.request.max_tokens);
   if (!lease) return false;
   sequence.lease = std::move(*lease);
   sequence.leased_ns = clock_.now_ns();

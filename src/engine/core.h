@@ -2,7 +2,8 @@
 // calls belong to one: the engine thread (engine.cpp), or a simulation that drives it under a clock of its own.
 //
 // A step: obey orders, take new requests, drop cancelled ones, admit (match and lease), let the scheduler decide,
-// execute, sample, deliver. Where no request waits or runs, a piece of a finished turn is consolidated instead. A
+// execute, sample, deliver. A request that begins as a running prompt does waits until that one has computed what they
+// share. Where no request waits or runs, a piece of a finished turn is consolidated instead. A
 // request is admitted in order of arrival when a slot is free and the cache promises pages for its prompt and all it
 // may generate; until then it waits. What was admitted is never preempted.
 #pragma once
@@ -60,6 +61,10 @@ class EngineCore {
   bool drop_cancelled();
   bool use_idle_time();
   bool admit();
+  PrefixQuery query_of(const Sequence& sequence) const;
+  bool waits_for_prefix(Sequence& sequence);
+  int64_t position_to_share(Sequence& other, const Sequence& sequence, int64_t cached) const;
+  void expect_branch(Sequence& other, int64_t position);
   bool lease_for(Sequence& sequence);
   void begin(std::unique_ptr<Sequence> sequence, int32_t slot);
   void log_restore(const Sequence& sequence);

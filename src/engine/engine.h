@@ -158,6 +158,7 @@ struct EngineStats {
   int64_t captures_incomplete = 0;  // A layer left no receipt; must be 0.
   int64_t stall_ns_max = 0;         // Longest gap of a running stream due to prefill.
   int64_t steps_waited_max = 0;  // Longest wait of an admitted prompt for its next piece, that piece's step included.
+  int64_t shared_prefills = 0;   // Requests that waited for a prefix that another was computing.
   int64_t pauses = 0;            // Times a sequence stopped for its slow reader.
   ConsolidationStats consolidation;
   CacheStats cache;

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/log.h"
+#include "engine/core.h"
 #include "testing/fake_answer.h"
 #include "testing/fake_model.h"
 #include "testing/seeds.h"
@@ -427,6 +428,85 @@ TEST_F(EngineTest, TurnsThatCannotBeConsolidatedAreDropped) {
   engine_->drain();
   engine_->consolidate({.tokens = request(600, 1).tokens});
   EXPECT_EQ(engine_->stats().consolidation.waiting, 0);
+}
+
+// Steps by hand, so that all are in the queue before the first is admitted.
+class SharedPrefill : public ::testing::Test {
+ protected:
+  void start(const EngineLimits& limits) {
+    configure_log({.level = LogLevel::error});
+    device_ = std::move(Device::make(DeviceKind::ref, 1)).value();
+    core_ = EngineCore::make(model_, *device_, limits, clock_).value();
+  }
+  std::shared_ptr<EventChannel> submit(std::vector<TokenId> tokens, uint64_t domain = 0) {
+    GenerateRequest request{.id = cat("s-", ++submitted_), .tokens = std::move(tokens), .max_tokens = 3};
+    request.cache.domain = domain;
+    return core_->submit(std::move(request)).value();
+  }
+  void run_all() {
+    while (core_->step()) core_->check();
+    EXPECT_EQ(model_.violation(), "");
+    EXPECT_TRUE(core_->idle());
+  }
+  static std::vector<TokenId> with(std::vector<TokenId> head, int64_t count, Seed seed) {
+    Rng rng(seed);
+    for (TokenId token : random_tokens(rng, count)) head.push_back(token);
+    return head;
+  }
+
+  testing::FakeClock clock_;
+  FakeModel model_{FakeModelOptions{.end_token = 1, .clock = &clock_, .pass_ns = 1000}};
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<EngineCore> core_;
+  int submitted_ = 0;
+};
+
+TEST_F(SharedPrefill, RequestsThatBeginAlikeComputeItOnce) {
+  start({.context_tokens = 2048, .sequences = 4, .pages = 256, .anchors = 16, .pass_tokens = 256});
+  const auto common = with({}, 1000, 1);
+  for (Seed seed = 2; seed <= 5; ++seed) submit(with(common, 100, seed));
+  run_all();
+  // 960 of the 1000 are whole pages.
+  EXPECT_EQ(core_->stats().computed_tokens, 1100 + 3 * (1100 - 960));
+  EXPECT_EQ(core_->stats().shared_prefills, 3);
+}
+
+TEST_F(SharedPrefill, TheSamePromptSeveralTimesIsReadOnce) {
+  start({.context_tokens = 2048, .sequences = 4, .pages = 256, .anchors = 16, .pass_tokens = 256});
+  for (int i = 0; i < 4; ++i) submit(with({}, 1000, 1));
+  run_all();
+  EXPECT_EQ(core_->stats().computed_tokens, 1000 + 3 * (1000 - 960));
+}
+
+TEST_F(SharedPrefill, BranchesOfABranchShareEachAsFarAsTheyGo) {
+  start({.context_tokens = 2048, .sequences = 4, .pages = 256, .anchors = 16, .pass_tokens = 128});
+  const auto trunk = with({}, 640, 1), branch = with(trunk, 640, 2);
+  submit(with(branch, 70, 3));
+  submit(with(trunk, 500, 4));
+  submit(with(branch, 80, 5));
+  run_all();
+  EXPECT_EQ(core_->stats().computed_tokens, 1350 + (1140 - 640) + (1360 - 1280));
+}
+
+TEST_F(SharedPrefill, OtherDomainsAreNeverWaitedFor) {
+  start({.context_tokens = 2048, .sequences = 4, .pages = 256, .anchors = 16, .pass_tokens = 256});
+  submit(with({}, 1000, 1), 3);
+  submit(with({}, 1000, 1), 5);
+  run_all();
+  EXPECT_EQ(core_->stats().computed_tokens, 2000);
+  EXPECT_EQ(core_->stats().shared_prefills, 0);
+}
+
+TEST_F(SharedPrefill, WhoWaitsForACancelledOneComputesItself) {
+  start({.context_tokens = 2048, .sequences = 4, .pages = 256, .anchors = 16, .pass_tokens = 128});
+  const auto first = submit(with({}, 1000, 1));
+  submit(with({}, 1000, 1));
+  submit(with({}, 300, 7));  // Nobody's: goes past the one that waits.
+  core_->step();
+  EXPECT_EQ(core_->stats().running, 2);
+  first->cancel();
+  run_all();
+  EXPECT_EQ(core_->stats().finished_length + core_->stats().finished_stop, 2);
 }
 
 }  // namespace

@@ -33,6 +33,10 @@ struct Sequence {
   Sampler sampler;
   std::vector<float> prompt_logprobs;
 
+  // In the queue: another computes tokens that this one begins with, and publishes their state there. 0: nobody does.
+  uint64_t waits_for = 0;  // Order of the other.
+  int64_t waits_position = 0;
+  bool has_waited = false;     // For any.
   int64_t unconsolidated = 0;  // Of the tokens it computes, those of a finished turn that nobody had time for.
   uint64_t order = 0;          // Of arrival.
   int64_t steps_waited = 0;    // Since admission or its last prefill piece.

@@ -44,6 +44,7 @@ std::vector<std::string> World::all_marks() {
           "published",
           "deduped",
           "branch captured",
+          "waited for a prefix",
           "turn consolidated",
           "turn gave way",
           "turn dropped",
@@ -400,6 +401,7 @@ void World::mark_stats() {
   add("published", stats.cache.published);
   add("deduped", stats.cache.deduped);
   for (int64_t count : stats.cache.evictions_by_class) add("evicted", count);
+  add("waited for a prefix", stats.shared_prefills);
   add("turn consolidated", stats.consolidation.done);
   add("turn gave way", stats.consolidation.gave_way);
   add("turn dropped", stats.consolidation.dropped);
