@@ -59,15 +59,34 @@ EngineLimits limits_from(const Flags& flags) {
   return limits;
 }
 
+// A device's own memory has no room for both guesses and scratch: activations come off first. Rows of a pass that
+// nobody asked for are as many as take a quarter of the room at most.
+Result<void> reserve_scratch(const Flags& flags, Session& session, int64_t& budget) {
+  constexpr int64_t kRowsWanted = 8192;
+  EngineLimits& limits = session.limits;
+  const auto bytes = [&] {
+    return session.loaded.model->scratch_bytes(*session.loaded.device, scratch_limits(limits));
+  };
+  if (!flags.given("pass-tokens"))
+    for (limits.pass_tokens = kRowsWanted; limits.pass_tokens > 512 && bytes() > budget / 4;) limits.pass_tokens /= 2;
+  if (bytes() > budget)
+    return Error{ErrorCode::too_long, cat("memory: need ", bytes() >> 20, " MiB for activations, have ", budget >> 20,
+                                          " MiB; lower --pass-tokens or --context-tokens")};
+  budget -= bytes();
+  return {};
+}
+
 // What was asked for must fit; what was left open takes what there is, at most one context for each conversation.
 Result<void> plan_memory(const Flags& flags, Session& session) {
   const ModelInfo& info = session.info();
-  session.available_bytes = available_memory_bytes();
+  Device& device = *session.loaded.device;
+  session.available_bytes = available_memory_bytes(device);
   int64_t budget = session.available_bytes < 0
                        ? INT64_MAX
                        : static_cast<int64_t>(static_cast<double>(session.available_bytes) * (1 - kReserveShare));
-  if (flags.set("mem-limit")) budget = std::min(budget, flags.integer("mem-limit"));
   WP_TRY(session.limits, complete_limits(limits_from(flags), info));
+  if (!reads_host_memory(device.kind())) WP_TRY(reserve_scratch(flags, session, budget));
+  if (flags.set("mem-limit")) budget = std::min(budget, flags.integer("mem-limit"));
   EngineLimits& limits = session.limits;
   const int64_t fitting = pages_within(info, limits, budget);
   if (!flags.given("context-tokens")) {

@@ -77,8 +77,47 @@ void upload(void* stream, void* to, const void* from, int64_t bytes) {
 
 void synchronize(void* stream) { check(cudaStreamSynchronize(of(stream))); }
 
-constexpr Vendor kVendor{describe, workspaces,  allocate,       release, copy,
-                         fill,     make_stream, release_stream, upload,  synchronize};
+// Other threads may go on with whatever they do.
+void begin_capture(void* stream) { check(cudaStreamBeginCapture(of(stream), cudaStreamCaptureModeThreadLocal)); }
+
+void* end_capture(void* stream) {
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamEndCapture(of(stream), &graph));
+  cudaGraphExec_t ready = nullptr;
+  check(cudaGraphInstantiate(&ready, graph, 0));
+  check(cudaGraphDestroy(graph));
+  return ready;
+}
+
+void launch_graph(void* graph, void* stream) {
+  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), of(stream)));
+}
+
+void release_graph(void* graph) { check(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph))); }
+
+int64_t free_bytes() {
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total));
+  return static_cast<int64_t>(free);
+}
+
+constexpr Vendor kVendor{
+    .describe = describe,
+    .workspaces = workspaces,
+    .allocate = allocate,
+    .release = release,
+    .copy = copy,
+    .fill = fill,
+    .make_stream = make_stream,
+    .release_stream = release_stream,
+    .upload = upload,
+    .synchronize = synchronize,
+    .begin_capture = begin_capture,
+    .end_capture = end_capture,
+    .launch_graph = launch_graph,
+    .release_graph = release_graph,
+    .free_bytes = free_bytes,
+};
 
 }  // namespace
 

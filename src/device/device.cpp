@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <thread>
 
 #include "device/cuda.h"
+#include "device/graph.h"
 #include "device/stream_handle.h"
 
 namespace wp {
@@ -127,6 +129,33 @@ void Device::release(std::byte* data, int64_t bytes, Memory memory) noexcept {
   allocated_bytes_ -= bytes;
 }
 
+bool Device::holds(std::byte* data, int64_t bytes) {
+  constexpr int64_t kStep = int64_t{64} << 20;
+  for (const uint8_t pattern : {0xA5, 0x5A}) {
+    fill(data, pattern, bytes);
+    for (int64_t at = 0; at < bytes; at += kStep) {
+      uint8_t found[64];
+      copy(found, data + std::min(at, bytes - int64_t{64}), sizeof found);
+      for (const uint8_t byte : found)
+        if (byte != pattern) return false;
+    }
+  }
+  return true;
+}
+
+int64_t Device::probe_memory() {
+  constexpr int64_t kStep = int64_t{256} << 20;
+  if (!vendor_) return 0;
+  for (int64_t bytes = vendor_->free_bytes() / kStep * kStep; bytes > 0; bytes -= kStep) {
+    std::byte* data = vendor_->allocate(bytes, Memory::device);
+    if (!data) continue;
+    const bool good = holds(data, bytes);
+    vendor_->release(data, Memory::device);
+    return good ? bytes : 0;
+  }
+  return 0;
+}
+
 void Device::copy(void* to, const void* from, int64_t bytes) {
   if (vendor_) vendor_->copy(to, from, bytes);
   else std::memcpy(to, from, static_cast<size_t>(bytes));
@@ -157,6 +186,16 @@ void* stream_handle(const Stream& stream) { return stream.handle_; }
 void Stream::synchronize() {
   if (handle_) device_->vendor_->synchronize(handle_);
 }
+
+void Stream::begin_capture() { device_->vendor_->begin_capture(handle_); }
+
+Graph Stream::end_capture() { return Graph(*device_, device_->vendor_->end_capture(handle_)); }
+
+Graph::~Graph() {
+  if (handle_) device_->vendor_->release_graph(handle_);
+}
+
+void Graph::launch(Stream& stream) const { device_->vendor_->launch_graph(handle_, stream.handle_); }
 
 void Stream::upload(void* to, const void* from, int64_t bytes) {
   if (handle_) device_->vendor_->upload(handle_, to, from, bytes);

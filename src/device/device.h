@@ -39,6 +39,11 @@ struct Vendor {
   void (*release_stream)(void* stream);
   void (*upload)(void* stream, void* to, const void* from, int64_t size_bytes);
   void (*synchronize)(void* stream);
+  void (*begin_capture)(void* stream);
+  void* (*end_capture)(void* stream);  // A graph, ready to be launched.
+  void (*launch_graph)(void* graph, void* stream);
+  void (*release_graph)(void* graph);
+  int64_t (*free_bytes)();  // Of the device's own memory, as the driver reports it.
 };
 
 // One device and, for ref and cpu, the threads that compute on it. Outlives everything made from it.
@@ -63,8 +68,14 @@ class Device {
   void fill(void* to, uint8_t value, int64_t size_bytes);
   int64_t allocated_bytes() const { return allocated_bytes_; }
 
+  // The device's own memory that can be had now: allocated in one piece, written, read back at many places, and given
+  // back. 0 where kernels read host memory: the host's is theirs.
+  int64_t probe_memory();
+
  private:
   friend class Stream;
+  friend class Graph;
+  bool holds(std::byte* data, int64_t size_bytes);
   Device(DeviceKind kind, std::string description, std::unique_ptr<ThreadPool> threads, const Vendor* vendor);
 
   DeviceKind kind_;
@@ -73,6 +84,8 @@ class Device {
   const Vendor* vendor_ = nullptr;
   int64_t allocated_bytes_ = 0;
 };
+
+class Graph;
 
 // Work in order. On ref and cpu every call has finished when it returns; on a GPU after synchronize(). What
 // Device::copy and Device::fill do is ordered with every stream. Move-only; does not outlive its device.
@@ -90,6 +103,10 @@ class Stream {
   DeviceKind kind() const { return device_->kind(); }
   ThreadPool& threads() const { return device_->threads(); }
   void synchronize();
+  // Graph::capture; false: work is done when it is asked for.
+  bool can_capture() const { return handle_ != nullptr; }
+  void begin_capture();
+  Graph end_capture();
   // From shared memory that stays as it is until synchronize().
   void upload(void* to, const void* from, int64_t size_bytes);
 
@@ -102,6 +119,7 @@ class Stream {
 
  private:
   friend void* stream_handle(const Stream& stream);
+  friend class Graph;
   void swap(Stream& other) noexcept;
 
   Device* device_ = nullptr;

@@ -43,6 +43,7 @@ Result<std::unique_ptr<EngineCore>> EngineCore::make(const Model& model, Device&
   WP_TRY(const EngineLimits complete, complete_limits(limits, model.info()));
   std::unique_ptr<EngineCore> core(new EngineCore(model, complete, clock));
   WP_TRY(core->step_, Step::make(model, device, complete));
+  if (!reads_host_memory(device.kind())) core->step_->warm_up(complete);
   core->counts_.device_bytes = core->step_->device_bytes();
   core->consolidator_ = std::make_unique<Consolidator>(*core->cache_, *core->step_, clock);
   core->end_step(clock.now_ns());

@@ -105,6 +105,10 @@ int64_t available_memory_bytes_below(const std::string& root) {
 
 int64_t available_memory_bytes() { return available_memory_bytes_below(""); }
 
+int64_t available_memory_bytes(Device& device) {
+  return reads_host_memory(device.kind()) ? available_memory_bytes() : device.probe_memory();
+}
+
 Result<void> check_fits(const MemoryPlan& plan, int64_t available_bytes) {
   if (available_bytes < 0) return {};
   const int64_t have = available_bytes - available_bytes * 3 / 100, need = plan.total_bytes();

@@ -23,6 +23,9 @@ int64_t available_memory_bytes();
 // The same from given files, for tests: `root` stands for /.
 int64_t available_memory_bytes_below(const std::string& root);
 
+// The same on this device: measured (Device::probe_memory) where it has memory of its own.
+int64_t available_memory_bytes(Device& device);
+
 // Refused where the plan exceeds what is available less a reserve for the host of 3 %: need, have, what to lower.
 Result<void> check_fits(const MemoryPlan& plan, int64_t available_bytes);
 

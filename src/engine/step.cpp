@@ -1,5 +1,7 @@
 #include "engine/step.h"
 
+#include <algorithm>
+
 #include "engine/limits.h"
 #include "engine/memory_plan.h"
 
@@ -15,7 +17,7 @@ Result<std::unique_ptr<Step>> Step::make(const Model& model, Device& device, con
   const ScratchLimits scratch = scratch_limits(limits);
   WP_TRY(step->scratch_, model.make_scratch(device, scratch));
   const MemoryPlan plan = memory_plan(info, limits);
-  WP_TRY(check_fits(plan, available_memory_bytes()));
+  WP_TRY(check_fits(plan, available_memory_bytes(device)));
   WP_TRY(step->logits_, Buffer::make(device, plan.logits_bytes, "logits"));
   WP_TRY(step->pools_, Pools::make(device, info, limits.pages, limits.anchors, limits.sequences));
 
@@ -24,6 +26,30 @@ Result<std::unique_ptr<Step>> Step::make(const Model& model, Device& device, con
   step->logit_rows_.reserve(static_cast<size_t>(scratch.logit_rows_max));
   step->first_logit_.reserve(static_cast<size_t>(scratch.segments_max));
   return step;
+}
+
+void Step::warm_up(const EngineLimits& limits) {
+  const auto page_of = [&](size_t index) { return static_cast<PageId>(index % static_cast<size_t>(limits.pages)); };
+  const int64_t rows_max = std::min(scratch_limits(limits).rows_max, limits.context_tokens);
+  const std::vector<TokenId> tokens(static_cast<size_t>(rows_max), 0);
+  std::vector<PageId> pages;
+  for (int64_t i = 0; i < pages_for(rows_max); ++i) pages.push_back(page_of(static_cast<size_t>(i)));
+  for (const int64_t rows : {int64_t{1}, int64_t{64}, int64_t{300}, rows_max, rows_max}) {
+    const StepSegment segment{.tokens = std::span(tokens).first(static_cast<size_t>(std::min(rows, rows_max))),
+                              .slot = 0,
+                              .pages = pages,
+                              .logits = LogitRows::last};
+    run(Phase::prefill, {&segment, 1});
+  }
+  // Each number of sequences three times: as it is, written down as a graph, from the graph.
+  std::vector<StepSegment> segments;
+  for (int32_t slot = 0; slot < limits.sequences; ++slot) {
+    segments.push_back({.tokens = std::span(tokens).first(1),
+                        .slot = slot,
+                        .pages = std::span(pages).subspan(static_cast<size_t>(slot) % pages.size(), 1),
+                        .logits = LogitRows::last});
+    for (int i = 0; i < 3; ++i) run(Phase::decode, segments);
+  }
 }
 
 void Step::run(Phase phase, std::span<const StepSegment> segments) {

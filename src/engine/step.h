@@ -31,6 +31,9 @@ class Step {
   // Takes scratch, logits and pools from the device; an error says what did not fit and what to lower.
   static Result<std::unique_ptr<Step>> make(const Model& model, Device& device, const EngineLimits& limits);
 
+  // Runs passes of every kind over memory that nobody owns yet, so that the first request finds kernels loaded and
+  // graphs made.
+  void warm_up(const EngineLimits& limits);
   // One pass. Receipts of all captures are cleared first.
   void run(Phase phase, std::span<const StepSegment> segments);
   // Logits of segment `index` of the last run; `row` counts from its first row that was asked for.

@@ -101,6 +101,7 @@ class Pools {
     WP_DASSERT(id >= 0 && id < slots_count_);
     return slots_.data() + id * slot_bytes_;
   }
+  std::byte* pages_begin() const { return pages_.data(); }  // Null: there are none.
   int32_t pages_count() const { return pages_count_; }
   int32_t anchors_count() const { return anchors_count_; }
   int32_t slots_count() const { return slots_count_; }
@@ -124,6 +125,7 @@ class Model {
   virtual const ModelInfo& info() const = 0;
   virtual const Checkpoint* checkpoint() const { return nullptr; }  // That the weights were bound from.
   virtual Result<std::unique_ptr<Scratch>> make_scratch(Device& device, const ScratchLimits& limits) const = 0;
+  virtual int64_t scratch_bytes(Device& /*device*/, const ScratchLimits& /*limits*/) const { return 0; }
   // Runs the batch. logits [R, V] f32, in the order of logit_rows. Allocates nothing.
   virtual void forward(Stream& stream, const Batch& batch, Pools& pools, Scratch& scratch,
                        const Tensor& logits) const = 0;

@@ -70,14 +70,27 @@ Result<void> Pass::prepare(Device& device) {
 void Pass::upload(Stream& stream, const Batch& batch) {
   stream.synchronize();
   int64_t used = 0;
-  const auto put = [&](const auto* data, size_t count) {
-    const auto bytes = static_cast<int64_t>(count * sizeof *data);
+  const auto take = [&](int64_t bytes) {
     const int64_t at = used;
     used += round_up(bytes, 64);
     WP_ASSERT(used <= staging_.size_bytes());
+    return at;
+  };
+  const auto put = [&](const auto* data, size_t count) {
+    const auto bytes = static_cast<int64_t>(count * sizeof *data);
+    const int64_t at = take(bytes);
     if (bytes > 0) std::memcpy(staging_.data() + at, data, static_cast<size_t>(bytes));
     return reinterpret_cast<decltype(data)>(description_.data() + at);
   };
+  // What kernels get as arguments comes first: its places depend on numbers of rows alone, so that a graph holds them.
+  const auto segments_bytes = static_cast<int64_t>(segments_.size() * sizeof(ops::SegmentView));
+  const int64_t segments_at = take(segments_bytes);
+  view_.segments = reinterpret_cast<const ops::SegmentView*>(description_.data() + segments_at);
+  view_.row_segment = put(row_segment_.data(), row_segment_.size());
+  view_.row_position = put(row_position_.data(), row_position_.size());
+  tokens_ = Tensor(static_cast<const void*>(put(batch.tokens.data(), batch.tokens.size())), DType::i32, tokens_.shape);
+  logit_rows_ = Tensor(static_cast<const void*>(put(batch.logit_rows.data(), batch.logit_rows.size())), DType::i32,
+                       logit_rows_.shape);
   for (size_t i = 0; i < segments_.size(); ++i) {
     ops::SegmentView& segment = segments_[i];
     // Of a longer list only what the rows reach.
@@ -85,12 +98,7 @@ void Pass::upload(Stream& stream, const Batch& batch) {
     segment.pages = put(segment.pages, static_cast<size_t>(pages));
     segment.captures = put(segment.captures, static_cast<size_t>(segment.captures_count));
   }
-  view_.segments = put(segments_.data(), segments_.size());
-  view_.row_segment = put(row_segment_.data(), row_segment_.size());
-  view_.row_position = put(row_position_.data(), row_position_.size());
-  tokens_ = Tensor(static_cast<const void*>(put(batch.tokens.data(), batch.tokens.size())), DType::i32, tokens_.shape);
-  logit_rows_ = Tensor(static_cast<const void*>(put(batch.logit_rows.data(), batch.logit_rows.size())), DType::i32,
-                       logit_rows_.shape);
+  std::memcpy(staging_.data() + segments_at, segments_.data(), static_cast<size_t>(segments_bytes));
   stream.upload(description_.data(), staging_.data(), used);
 }
 

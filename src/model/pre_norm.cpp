@@ -39,6 +39,9 @@ class PreNorm : public Model {
   Result<std::unique_ptr<Scratch>> make_scratch(Device& device, const ScratchLimits& limits) const override {
     return TrunkScratch<Activations>::make(device, trunk_, this, limits, plan);
   }
+  int64_t scratch_bytes(Device& device, const ScratchLimits& limits) const override {
+    return TrunkScratch<Activations>::planned_bytes(device, trunk_, this, limits, plan);
+  }
   void forward(Stream& stream, const Batch& batch, Pools& pools, Scratch& scratch, const Tensor& logits) const override;
 
  private:
@@ -48,6 +51,7 @@ class PreNorm : public Model {
                           StateLayout& state, Layer& layer) const;
   Result<void> check_draft_head() const;
   void describe();
+  void compute(Stream& stream, TrunkScratch<Activations>& scratch, const Tensor& logits) const;
   static Activations plan(ScratchLayout& layout, const void* model, const ScratchLimits& limits);
 
   PreNormFamily family_;
@@ -166,9 +170,13 @@ Activations PreNorm::plan(ScratchLayout& layout, const void* self, const Scratch
 
 void PreNorm::forward(Stream& stream, const Batch& batch, Pools& pools, Scratch& memory, const Tensor& logits) const {
   auto& scratch = static_cast<TrunkScratch<Activations>&>(memory);
+  scratch.pass.begin(stream, batch, pools);
+  scratch.graphs.run(stream, batch, pools, logits, [&] { compute(stream, scratch, logits); });
+}
+
+void PreNorm::compute(Stream& stream, TrunkScratch<Activations>& scratch, const Tensor& logits) const {
   const Activations& a = scratch.a;
   Pass& pass = scratch.pass;
-  pass.begin(stream, batch, pools);
   const int64_t T = pass.rows(), R = pass.logit_rows().dim(0);
   const Tensor H = a.H.rows(T), x = a.x.rows(T), y = a.y.rows(T);
 

@@ -52,6 +52,9 @@ class Qwen4Exp : public Model {
   Result<std::unique_ptr<Scratch>> make_scratch(Device& device, const ScratchLimits& limits) const override {
     return TrunkScratch<Activations>::make(device, trunk_, this, limits, plan);
   }
+  int64_t scratch_bytes(Device& device, const ScratchLimits& limits) const override {
+    return TrunkScratch<Activations>::planned_bytes(device, trunk_, this, limits, plan);
+  }
   void forward(Stream& stream, const Batch& batch, Pools& pools, Scratch& scratch, const Tensor& logits) const override;
 
  private:
@@ -60,6 +63,7 @@ class Qwen4Exp : public Model {
                           StateLayout& state, Layer& layer) const;
   Result<void> check_draft_head() const;
   void describe();
+  void compute(Stream& stream, TrunkScratch<Activations>& scratch, const Tensor& logits) const;
   static Activations plan(ScratchLayout& layout, const void* model, const ScratchLimits& limits);
 
   Trunk trunk_;
@@ -216,12 +220,16 @@ Activations Qwen4Exp::plan(ScratchLayout& layout, const void* self, const Scratc
   return a;
 }
 
-// Reads as the specification does (3.0). H holds the S residual streams of each row.
 void Qwen4Exp::forward(Stream& stream, const Batch& batch, Pools& pools, Scratch& memory, const Tensor& logits) const {
   auto& scratch = static_cast<TrunkScratch<Activations>&>(memory);
+  scratch.pass.begin(stream, batch, pools);
+  scratch.graphs.run(stream, batch, pools, logits, [&] { compute(stream, scratch, logits); });
+}
+
+// Reads as the specification does (3.0). H holds the S residual streams of each row.
+void Qwen4Exp::compute(Stream& stream, TrunkScratch<Activations>& scratch, const Tensor& logits) const {
   const Activations& a = scratch.a;
   Pass& pass = scratch.pass;
-  pass.begin(stream, batch, pools);
   const int64_t T = pass.rows(), R = pass.logit_rows().dim(0);
   const auto residual = [&](int64_t rows) {
     return ops::GatedResidualScratch{a.residual.normed.rows(rows), a.residual.low.rows(rows),

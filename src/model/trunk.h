@@ -8,6 +8,7 @@
 
 #include "model/binder.h"
 #include "model/config.h"
+#include "model/decode_graphs.h"
 #include "model/layout.h"
 #include "model/model.h"
 #include "model/pass.h"
@@ -37,6 +38,15 @@ Result<void> finish_trunk(Binder& binder, Device& device, const ProgressSink& pr
 // "6 GDN + 2 QSA layers"
 std::string describe_layers(const TrunkConfig& config, const char* attention);
 
+// The part of a pass's memory that all families have.
+struct CommonScratch {
+  kernels::Rope rope;
+  ops::Workspace workspace;
+};
+CommonScratch plan_common(ScratchLayout& layout, Device& device, const TrunkConfig& config, int64_t context_max);
+void fill_common(const CommonScratch& common, Device& device, const TrunkConfig& config, int64_t context_max);
+Result<void> check_limits(const Trunk& trunk, const ScratchLimits& limits);
+
 // Memory of a pass: a family's activations behind what all need. `A` is a struct of Tensors and scratch structs.
 template <class A>
 class TrunkScratch : public Scratch {
@@ -45,10 +55,19 @@ class TrunkScratch : public Scratch {
 
   static Result<std::unique_ptr<Scratch>> make(Device& device, const Trunk& trunk, const void* model,
                                                const ScratchLimits& limits, Plan plan);
+  // Of the activations that make() would take.
+  static int64_t planned_bytes(Device& device, const Trunk& trunk, const void* model, const ScratchLimits& limits,
+                               Plan plan) {
+    ScratchLayout sizes;
+    plan_common(sizes, device, trunk.config, limits.context_max);
+    plan(sizes, model, limits);
+    return sizes.size_bytes();
+  }
 
   int64_t size_bytes() const override { return buffer_.size_bytes() + pass.size_bytes(); }
 
   Pass pass;
+  DecodeGraphs graphs;
   kernels::Rope rope;
   ops::Workspace workspace;
   A a;
@@ -58,24 +77,13 @@ class TrunkScratch : public Scratch {
   Buffer buffer_;
 };
 
-// The part that does not depend on A.
-struct CommonScratch {
-  kernels::Rope rope;
-  ops::Workspace workspace;
-};
-CommonScratch plan_common(ScratchLayout& layout, Device& device, const TrunkConfig& config, int64_t context_max);
-void fill_common(const CommonScratch& common, Device& device, const TrunkConfig& config, int64_t context_max);
-Result<void> check_limits(const Trunk& trunk, const ScratchLimits& limits);
-
 template <class A>
 Result<std::unique_ptr<Scratch>> TrunkScratch<A>::make(Device& device, const Trunk& trunk, const void* model,
                                                        const ScratchLimits& limits, Plan plan) {
   WP_TRY(check_limits(trunk, limits));
-  ScratchLayout sizes;
-  plan_common(sizes, device, trunk.config, limits.context_max);
-  plan(sizes, model, limits);
   std::unique_ptr<TrunkScratch> scratch(new TrunkScratch(limits, trunk.page_bytes));
-  WP_TRY(scratch->buffer_, Buffer::make(device, sizes.size_bytes(), "scratch", Memory::device));
+  WP_TRY(scratch->buffer_,
+         Buffer::make(device, planned_bytes(device, trunk, model, limits, plan), "scratch", Memory::device));
   WP_TRY(scratch->pass.prepare(device));
   ScratchLayout layout(scratch->buffer_.data());
   const CommonScratch common = plan_common(layout, device, trunk.config, limits.context_max);
