@@ -78,6 +78,7 @@ std::shared_ptr<const Service> make_service(const Flags& flags, const Session& s
           ? static_cast<Seed>(flags.integer("seed"))
           : splitmix64(static_cast<uint64_t>(system_clock().now_ns()) ^ static_cast<uint64_t>(unix_time_s()) << 32);
   service->strict_api = flags.on("strict-api");
+  service->domain_per_key = flags.text("cache-domains") == "key";
   service->strict_model = flags.on("strict-model");
   service->call_in_thinking = flags.text("call-in-thinking") == "accept";
   service->reasoning_both = flags.text("reasoning-field") == "both";
@@ -243,6 +244,13 @@ std::vector<FlagSpec> serve_flags() {
        .help = "Host names beside the loopback ones, with commas",
        .group = "Security",
        .advanced = yes},
+      {.name = "cache-domains",
+       .fallback = "none",
+       .placeholder = "none|key",
+       .help = "key: requests under different API keys share no cached prefix",
+       .group = "Cache",
+       .advanced = yes,
+       .choices = {"none", "key"}},
       {.name = "strict-api",
        .kind = FlagKind::boolean,
        .fallback = "false",

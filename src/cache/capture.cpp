@@ -149,7 +149,10 @@ bool PrefixCache::Impl::publish(LeaseRecord& record, std::span<const TokenId> to
   release_restoring(record);
   publish_pages(record, tokens, position);
   const NodeIndex node = record.path[static_cast<size_t>(position / kPageTokens) - 1];
+  const auto pin = std::find_if(record.pins.begin(), record.pins.end(),
+                                [&](const LeaseRecord::Pin& one) { return one.position == position; });
   if (tree[node].anchor != kNoAnchor) {  // Equal bits: the old one stays.
+    if (pin != record.pins.end()) hold_anchor(anchors[tree[node].anchor], pin->until_ns);
     free_anchor(id);
     ++counters.deduped;
     return false;
@@ -164,6 +167,7 @@ bool PrefixCache::Impl::publish(LeaseRecord& record, std::span<const TokenId> to
   forget_segments_beside(anchor);
   ++counters.published;
   supersede(record, id);
+  if (pin != record.pins.end()) hold_anchor(anchor, pin->until_ns);
   return true;
 }
 
@@ -200,19 +204,30 @@ void PrefixCache::Impl::supersede(const LeaseRecord& record, AnchorId newcomer) 
   conversation->tail = newcomer;
 }
 
-void PrefixCache::Impl::hold(std::string_view label) {
+void PrefixCache::Impl::hold_anchor(Anchor& anchor, int64_t until_ns) {
   const int64_t now_ns = clock.now_ns();
+  const bool held = anchor.held_until_ns > now_ns;
+  if (!held && (anchors_held(now_ns) + 1) * 100 > limits.anchors * limits.held_percent_max) {
+    ++counters.hold_denials;
+    return;
+  }
+  anchor.held_until_ns = std::max(anchor.held_until_ns, until_ns);
+  anchor.superseded = false;
+}
+
+void PrefixCache::Impl::hold(std::string_view label) {
   conversations.for_each_labelled(label, [&](Conversation& conversation) {
-    if (conversation.tail == kNoAnchor) return;
-    Anchor& anchor = anchors[conversation.tail];
-    const bool held = anchor.held_until_ns > now_ns;
-    if (!held && (anchors_held(now_ns) + 1) * 100 > limits.anchors * limits.held_percent_max) {
-      ++counters.hold_denials;
-      return;
-    }
-    anchor.held_until_ns = now_ns + limits.hold_ns;
-    anchor.superseded = false;
+    if (conversation.tail != kNoAnchor) hold_anchor(anchors[conversation.tail], clock.now_ns() + limits.hold_ns);
   });
+}
+
+void PrefixCache::Impl::pin(LeaseRecord& record, int64_t position, int64_t pin_ns) {
+  if (record.bypass || position <= 0 || position % kPageTokens != 0) return;
+  const int64_t until_ns = clock.now_ns() + pin_ns;
+  record.pins.push_back({position, until_ns});
+  const size_t depth = static_cast<size_t>(position / kPageTokens);
+  if (depth > record.path.size()) return;  // Still to come.
+  if (const AnchorId id = tree[record.path[depth - 1]].anchor; id != kNoAnchor) hold_anchor(anchors[id], until_ns);
 }
 
 void PrefixCache::Impl::drop_hold(std::string_view label) {

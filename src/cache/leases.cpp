@@ -27,6 +27,7 @@ LeaseRecord* PrefixCache::Impl::start_lease(const PrefixQuery& query, Match matc
   record.bypass = query.bypass != nullptr;
   record.prefix_only = query.prefix_only;
   record.expected_branches.clear();
+  record.pins.clear();
   record.pages_promised = pages_promised;
   record.pages.clear();
   record.pages.reserve(static_cast<size_t>(pages_promised));

@@ -99,6 +99,12 @@ std::optional<AnchorId> PrefixCache::reserve_anchor(Lease& lease, int64_t positi
   return anchor;
 }
 
+void PrefixCache::pin(Lease& lease, int64_t position, int64_t pin_ns) {
+  WP_ASSERT(lease.cache_ == this);
+  impl_->pin(*lease.record_, position, pin_ns);
+  impl_->copy_stats();
+}
+
 void PrefixCache::expect_branch(Lease& lease, int64_t position) {
   WP_ASSERT(lease.cache_ == this);
   lease.record_->expected_branches.push_back(position);

@@ -46,6 +46,7 @@ const char* name(MissReason reason);
 struct CapturePoint {
   int64_t position;  // Multiple of 64, in (0, n); of a consolidation in (0, n].
   CaptureClass capture_class;
+  int64_t pin_ns = 0;  // Asked for by the client (cache_control): held for so long after each request that says so.
 };
 
 struct CacheLimits {
@@ -147,6 +148,9 @@ class PrefixCache {
   // with it, so a lease must not end while a pass still writes. A free anchor for this position of the lease's
   // sequence, evicting a less valuable one if the rules allow. None: skipped and counted; a capture is best effort.
   std::optional<AnchorId> reserve_anchor(Lease& lease, int64_t position, CaptureClass capture_class);
+  // The anchor at `position` of this lease's sequence is held for so long: now, if there is one, and once it is
+  // published. Within the limit of holds.
+  void pin(Lease& lease, int64_t position, int64_t pin_ns);
   // Another request waits for the state at `position` of this lease's sequence: the evidence that a B anchor needs,
   // and worth more than any that nobody is waiting for.
   void expect_branch(Lease& lease, int64_t position);

@@ -337,5 +337,31 @@ TEST_F(PrefixCacheTest, NothingIsGivenUpForAWorseOne) {
   EXPECT_EQ(evicted(cache(), EvictionReason::value), 1);
 }
 
+TEST_F(PrefixCacheTest, PinsHoldForTheirTimeAndAreRenewed) {
+  make({.pages = 2048, .anchors = 4});
+  const auto system = prompt(640, 50), tokens = join(system, prompt(300, 51));
+  const auto ask = [&] {
+    auto lease = acquire(tokens);
+    cache().pin(*lease, 640, 60 * kSecond_ns);
+    EXPECT_NE(capture(*lease, tokens, 640, CaptureClass::system), lease->match().anchor_position == 640);
+  };
+  const auto push = [&](int from) {
+    for (int salt = from; salt < from + 8; ++salt) run(prompt(3000, salt), 2944, cat("conv-", salt));
+  };
+  ask();
+  EXPECT_EQ(cache().stats().anchors_held, 1);
+  push(100);
+  EXPECT_EQ(find(tokens).anchor_position, 640);
+  clock_.advance_ns(50 * kSecond_ns);
+  ask();  // From the anchor: the pin begins anew.
+  clock_.advance_ns(50 * kSecond_ns);
+  push(200);
+  EXPECT_EQ(find(tokens).anchor_position, 640);
+  clock_.advance_ns(50 * kSecond_ns);
+  EXPECT_EQ(cache().stats().anchors_held, 1);  // As of the last change; over by now.
+  push(300);
+  EXPECT_EQ(find(tokens).anchor_position, 0);
+}
+
 }  // namespace
 }  // namespace wp::testing

@@ -40,6 +40,10 @@ struct LeaseRecord {
   bool one_shot = false;      // Its tail goes on probation.
   bool bypass = false;        // Neither restores nor captures.
   bool prefix_only = false;   // A consolidation.
+  struct Pin {
+    int64_t position, until_ns;
+  };
+  std::vector<Pin> pins;
   std::vector<int64_t> expected_branches;  // Where others wait for its state.
   int64_t pages_promised = 0;
   std::vector<PageId> pages;       // Of nodes and own ones, by position.
@@ -123,6 +127,8 @@ struct PrefixCache::Impl {
   bool publish(LeaseRecord& record, std::span<const TokenId> tokens, int64_t position, AnchorId id);
   void publish_pages(LeaseRecord& record, std::span<const TokenId> tokens, int64_t position);
   void supersede(const LeaseRecord& record, AnchorId newcomer);
+  void pin(LeaseRecord& record, int64_t position, int64_t pin_ns);
+  void hold_anchor(Anchor& anchor, int64_t until_ns);
   void hold(std::string_view label);
   void drop_hold(std::string_view label);
 

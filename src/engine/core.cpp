@@ -260,6 +260,8 @@ void EngineCore::begin(std::unique_ptr<Sequence> sequence, int32_t slot) {
   }
   if (match.reason != MissReason::bypass) {
     const CacheHints& hints = sequence->request.cache;
+    for (const CapturePoint& point : hints.captures)
+      if (point.pin_ns > 0) cache_->pin(sequence->lease, point.position, point.pin_ns);
     sequence->unconsolidated = consolidator_->begin_request(sequence->tokens, hints.domain, match.anchor_position);
     CaptureChoice choice = choose_captures(sequence->request.cache.captures, match, sequence->prompt);
     sequence->captures = std::move(choice.points);

@@ -40,6 +40,11 @@ void read_tools(FieldReader& reader, const ParseContext& context, ChatRequest* o
   if (auto error = check_tools(tools, context.limits.tools_max)) return reader.fail(std::move(*error));
   // Without the list in its prompt a model calls nothing.
   if (none || tools.empty()) return;
+  // A breakpoint at a tool is one at the end of them all; the hint is no part of the tool.
+  for (Json& tool : tools) {
+    out->tools_pin_s = std::max(out->tools_pin_s, cache_control_s(tool));
+    tool.erase("cache_control");
+  }
   out->tools = std::move(tools);
   out->calls_allowed = true;
 }

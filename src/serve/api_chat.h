@@ -15,6 +15,7 @@ struct ChatRequest {
   Json tools = nullptr;             // As given; null: none.
   Json variables = Json::object();  // chat_template_kwargs and what stands for them, for the template.
   bool calls_allowed = false;       // Tools are given, and tool_choice is not none.
+  int64_t tools_pin_s = 0;          // A tool carries a cache_control.
   bool parallel_calls = true;
   bool add_generation_prompt = true;
   bool stop_in_reasoning = false;

@@ -164,14 +164,16 @@ class ChatRun final : public GenerationRun {
   std::vector<ChatChoice> choices_;
 };
 
-std::vector<CapturePoint> capture_points(const CapturePositions& positions) {
+std::vector<CapturePoint> capture_points(const CapturePositions& positions, const ChatRequest& request) {
   std::vector<CapturePoint> points;
-  const auto add = [&](int64_t position, CaptureClass capture_class) {
+  const auto add = [&](int64_t position, CaptureClass capture_class, int64_t pin_s = 0) {
     if (position <= 0) return;
     for (const CapturePoint& point : points)
       if (point.position == position) return;
-    points.push_back({position, capture_class});
+    points.push_back({position, capture_class, pin_s * 1'000'000'000});
   };
+  for (const int64_t position : positions.breakpoints) add(position, CaptureClass::system, request.history.pin_s);
+  if (request.tools_pin_s > 0) add(positions.system_end, CaptureClass::system, request.tools_pin_s);
   add(positions.system_end, CaptureClass::system);
   add(positions.stable_end, CaptureClass::tail);
   add(positions.user_start, CaptureClass::user);
@@ -210,7 +212,7 @@ void chat_completions(const HttpRequest& http, HttpResponse& response, ServerSta
     GenerateRequest made = make_request(context, http, request.common, prompt.tokens, seed, i, request.common.n);
     made.max_tokens = max_tokens;
     made.cache.continues = prompt.continues;
-    made.cache.captures = capture_points(prompt.captures);
+    made.cache.captures = capture_points(prompt.captures, request);
     hints = made.cache;
     requests.push_back(std::move(made));
   }

@@ -7,6 +7,8 @@ namespace wp {
 namespace {
 
 constexpr int kRepeats = 3;
+constexpr size_t kBreakpointsMax = 4;
+constexpr int64_t kPinShort_s = 300, kPinLong_s = 3600;
 
 const Json* member(const Json& object, const char* name) {
   const auto found = object.find(name);
@@ -114,6 +116,23 @@ std::optional<ApiError> read_reasoning(const Json& message, size_t index, Json* 
   return std::nullopt;
 }
 
+int64_t breakpoint_s(const Json& message) {
+  int64_t seconds = cache_control_s(message);
+  if (const Json* content = member(message, "content"); content && content->is_array())
+    for (const Json& part : *content) seconds = std::max(seconds, cache_control_s(part));
+  return seconds;
+}
+
+// Of more than kBreakpointsMax the last ones: they cover the most.
+void note_breakpoint(const Json& message, NormalisedMessages* out) {
+  const int64_t seconds = breakpoint_s(message);
+  if (seconds == 0) return;
+  out->pin_s = std::max(out->pin_s, seconds);
+  if (!out->breakpoints.empty() && out->breakpoints.back() == out->messages.size()) return;
+  if (out->breakpoints.size() == kBreakpointsMax) out->breakpoints.erase(out->breakpoints.begin());
+  out->breakpoints.push_back(out->messages.size());
+}
+
 void look_at_calls(NormalisedMessages* out) {
   std::map<std::string, int> seen;
   std::vector<std::string> ids;
@@ -164,6 +183,14 @@ std::optional<ApiError> normalise_message(const Json& message, size_t index, Jso
   return std::nullopt;
 }
 
+int64_t cache_control_s(const Json& holder) {
+  if (!holder.is_object()) return 0;
+  const Json* control = member(holder, "cache_control");
+  if (!control || !control->is_object()) return 0;
+  const Json* ttl = member(*control, "ttl");
+  return ttl && *ttl == "1h" ? kPinLong_s : kPinShort_s;
+}
+
 std::optional<ApiError> normalise_messages(const Json& messages, int32_t messages_max, NormalisedMessages* out) {
   if (messages.empty()) return invalid_value("messages", "messages: expected at least one message, found none");
   if (messages.size() > static_cast<size_t>(messages_max))
@@ -182,12 +209,14 @@ std::optional<ApiError> normalise_messages(const Json& messages, int32_t message
         const std::string& text = message["content"].get_ref<const std::string&>();
         if (!merged.empty() && !text.empty()) merged += "\n\n";
         out->messages[0]["content"] = merged + text;
+        note_breakpoint(messages[i], out);
         continue;
       }
     } else {
       leading = false;
     }
     out->messages.push_back(std::move(message));
+    note_breakpoint(messages[i], out);
   }
   if (!user) return invalid_value("messages", "messages: expected at least one message of role user, found none");
   look_at_calls(out);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/hash.h"
 #include "core/log.h"
 
 namespace wp {
@@ -109,6 +110,7 @@ GenerateRequest make_request(const RunContext& context, const HttpRequest& http,
   request.sampling.seed = seed + static_cast<uint64_t>(index);
   request.cache.enabled = fields.cache_prompt;
   request.cache.domain = fields.cache_domain;
+  if (service.domain_per_key) request.cache.domain = splitmix64(hash_text(http.key(), fields.cache_domain)) | 1;
   const std::string_view session = http.header("x-session-id");
   request.cache.conversation = session.empty() ? fields.conversation : std::string(session.substr(0, 1024));
   request.progress = fields.return_progress;

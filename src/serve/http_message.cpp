@@ -2,6 +2,12 @@
 
 namespace wp {
 
+std::string_view HttpRequest::key() const {
+  const std::string_view given = header("authorization");
+  if (given.size() > 7 && (given.substr(0, 7) == "Bearer " || given.substr(0, 7) == "bearer ")) return given.substr(7);
+  return header("x-api-key");
+}
+
 std::string_view HttpRequest::header(std::string_view lower_name) const {
   for (const auto& [name, value] : headers)
     if (name == lower_name) return value;

@@ -26,6 +26,7 @@ struct HttpRequest {
   bool keep_alive = true;
 
   std::string_view header(std::string_view lower_name) const;  // "" when absent.
+  std::string_view key() const;  // Of Authorization: Bearer, or X-Api-Key; "" when absent.
 };
 
 class HttpResponse {

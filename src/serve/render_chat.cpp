@@ -18,10 +18,12 @@ std::optional<ChatPrompt> render_chat(const RunContext& context, const HttpReque
   if (request.history.repeated_call) context.state.metrics.count_repeated_call();
   if (request.history.unmatched_result) log_warning("unmatched_tool_call_id", {{"id", http.id}});
 
-  auto prompt = service.prompter->build(template_variables(request, request.history.messages), captures);
+  auto prompt = service.prompter->build(template_variables(request, request.history.messages), captures,
+                                        request.history.breakpoints);
   if (!prompt.ok() && request.history.late_system) {
     tag_late_system(request.history.messages);
-    prompt = service.prompter->build(template_variables(request, request.history.messages), captures);
+    prompt = service.prompter->build(template_variables(request, request.history.messages), captures,
+                                     request.history.breakpoints);
   }
   if (prompt.ok() && !prompt->tokens.empty()) return std::move(*prompt);
   context.state.metrics.count_template_error();

@@ -98,9 +98,7 @@ std::optional<ApiError> check_origin(const HttpRequest& request, const ServerSta
 
 std::optional<ApiError> check_key(const HttpRequest& request, const ServerState& state) {
   if (state.options.api_keys.empty()) return std::nullopt;
-  std::string_view given = request.header("authorization");
-  if (given.size() > 7 && (given.substr(0, 7) == "Bearer " || given.substr(0, 7) == "bearer ")) given.remove_prefix(7);
-  else given = request.header("x-api-key");
+  const std::string_view given = request.key();
   bool known = false;
   for (const std::string& key : state.options.api_keys) known |= equal_in_constant_time(given, key);
   if (known) return std::nullopt;

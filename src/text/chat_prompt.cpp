@@ -279,7 +279,8 @@ ChatPrompter::Stable ChatPrompter::stable_tokens(const Encoded& prompt, Json& va
   return stable;
 }
 
-CapturePositions ChatPrompter::find_captures(const Encoded& prompt, Json& variables) const {
+CapturePositions ChatPrompter::find_captures(const Encoded& prompt, Json& variables,
+                                             const std::vector<size_t>& breakpoints) const {
   CapturePositions found;
   const int64_t n = static_cast<int64_t>(prompt.tokens.size());
   if (n < kCaptureTokensMin) return found;
@@ -309,6 +310,8 @@ CapturePositions ChatPrompter::find_captures(const Encoded& prompt, Json& variab
     ++system_count;
   const bool has_system = system_count > 0 || (variables.contains("tools") && !variables["tools"].empty());
   if (has_system) found.system_end = floor_below(cut_before(system_count), n);
+  for (const size_t before : breakpoints)
+    found.breakpoints.push_back(before >= messages.size() ? found.stable_end : position(cut_before(before)));
   return found;
 }
 
@@ -332,12 +335,13 @@ Result<Json> ChatPrompter::prepare(const Json& variables, bool* continues) const
   return prepared;
 }
 
-Result<ChatPrompt> ChatPrompter::build(const Json& variables, bool captures) const {
+Result<ChatPrompt> ChatPrompter::build(const Json& variables, bool captures,
+                                       const std::vector<size_t>& breakpoints) const {
   ChatPrompt prompt;
   WP_TRY(Json prepared, prepare(variables, &prompt.continues));
   WP_TRY(std::string rendered, template_->render(prepared));
   Encoded encoded = encode(std::move(rendered));
-  if (captures) prompt.captures = find_captures(encoded, prepared);
+  if (captures) prompt.captures = find_captures(encoded, prepared, breakpoints);
   prompt.text = unescaped(encoded.text);
   prompt.tokens = std::move(encoded.tokens);
   return prompt;

@@ -21,6 +21,7 @@ struct CapturePositions {
   // U: less than that, where the template drops earlier thoughts once a user writes again: what is left then. 0 where
   // it drops none.
   int64_t user_start = 0;
+  std::vector<int64_t> breakpoints;  // The ends of the messages that were asked for, in their order; 0: none there.
 };
 
 struct ChatPrompt {
@@ -44,8 +45,10 @@ class ChatPrompter {
 
   // `variables` are the template's: messages, tools, add_generation_prompt, and whatever chat_template_kwargs held.
   // Arguments of tool calls that are JSON texts are parsed first, as templates expect objects. Without `captures` the
-  // conversation is rendered once; with them, up to four more times, and encoded once.
-  Result<ChatPrompt> build(const Json& variables, bool captures = true) const;
+  // conversation is rendered once; with them, up to four more times and once for each of `breakpoints` (how many
+  // messages stand before each), and encoded once.
+  Result<ChatPrompt> build(const Json& variables, bool captures = true,
+                           const std::vector<size_t>& breakpoints = {}) const;
   // What the prompt after a finished turn will begin with, in whole pages: `messages` ends in the assistant's. The next
   // message is a tool's result where it calls, a user's where it does not. May differ from what the model generated.
   Result<std::vector<TokenId>> stable_prefix(const Json& variables) const;
@@ -69,7 +72,7 @@ class ChatPrompter {
   std::vector<TokenId> encode_piece(std::string_view escaped_piece) const;
   Encoded encode(std::string escaped_text) const;
   int64_t common_tokens(const Encoded& prompt, std::string_view other) const;
-  CapturePositions find_captures(const Encoded& prompt, Json& variables) const;
+  CapturePositions find_captures(const Encoded& prompt, Json& variables, const std::vector<size_t>& breakpoints) const;
   struct Stable {
     int64_t user = -1, tool = -1;  // Tokens in common with the prompt that comes with a user's turn, a tool's result.
   };

@@ -368,6 +368,49 @@ TEST_F(Chat, AFinishedTurnIsConsolidated) {
   EXPECT_NE(client().get("/metrics").body.find(gauge), std::string::npos);
 }
 
+// cache_control is a hint: the prompt is the same without it, and what stands before it is held.
+TEST_F(Chat, CacheControlPinsWhatStandsBeforeIt) {
+  start();
+  say("Fine.");
+  std::string manual;
+  for (int i = 0; i < 400; ++i) manual += cat("rule", i, " ");
+  Json body = quiet("go");
+  body["tools"] = kTools;
+  body["messages"].insert(body["messages"].begin(), Json{{"role", "system"}, {"content", manual}});
+  const Json plain = complete(body)["usage"];
+  EXPECT_EQ(engine_->stats().cache.anchors_held, 0);
+  engine_->flush_cache();
+  body["messages"][0]["content"] =
+      Json::array({{{"type", "text"}, {"text", manual}, {"cache_control", {{"type", "ephemeral"}}}}});
+  body["tools"][1]["cache_control"] = {{"type", "ephemeral"}, {"ttl", "1h"}};
+  const Json pinned = complete(body)["usage"];
+  EXPECT_EQ(pinned["prompt_tokens"], plain["prompt_tokens"]);
+  EXPECT_EQ(pinned["prompt_tokens_details"]["cached_tokens"], 0);
+  EXPECT_EQ(engine_->stats().cache.anchors_held, 1);
+}
+
+// Under --cache-domains key a prefix that one key's requests left serves that key alone.
+TEST_F(Chat, KeysShareNothingWhereDomainsAreTheirs) {
+  RigOptions options;
+  options.server.api_keys = {"red", "blue"};
+  domain_per_key_ = true;
+  start(options);
+  say("Fine.");
+  std::string words;
+  for (int i = 0; i < 300; ++i) words += cat("word", i, " ");
+  const auto cached = [&](const char* key) {
+    const WireAnswer answer =
+        client().call("POST", "/v1/chat/completions", dump_json(quiet(words)),
+                      cat("content-type: application/json\r\nauthorization: Bearer ", key, "\r\n"));
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"].get<int64_t>();
+  };
+  EXPECT_EQ(cached("red"), 0);
+  EXPECT_GT(cached("red"), 0);
+  EXPECT_EQ(cached("blue"), 0);
+  EXPECT_GT(cached("blue"), 0);
+}
+
 TEST_F(Chat, ContextLimit) {  // D13, D14
   RigOptions options;
   options.engine.context_tokens = 256;

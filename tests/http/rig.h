@@ -72,6 +72,7 @@ class HttpRig : public ::testing::Test {
     service->defaults = {.temperature = 0, .eos_tokens = {end_token(), *files.tokenizer.find("<|endoftext|>")}};
     service->strict_api = strict_api_;
     service->strict_model = strict_model_;
+    service->domain_per_key = domain_per_key_;
     server_->ready(service);
   }
 
@@ -99,7 +100,7 @@ class HttpRig : public ::testing::Test {
   }
 
   RigOptions options_;
-  bool strict_api_ = false, strict_model_ = false;
+  bool strict_api_ = false, strict_model_ = false, domain_per_key_ = false;
   std::unique_ptr<Device> device_;
   std::unique_ptr<ScriptModel> model_;
   std::unique_ptr<Engine> engine_;
