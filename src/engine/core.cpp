@@ -11,6 +11,8 @@
 namespace wp {
 namespace {
 
+constexpr int32_t kNodesToSpare = 4096;
+
 const char* bypass_of(const GenerateRequest& request, const EngineLimits& limits) {
   if (!limits.cache) return "server";
   if (!request.cache.enabled) return "request";
@@ -21,6 +23,8 @@ CacheLimits cache_limits(const EngineLimits& limits, const ModelInfo& info) {
   CacheLimits out;
   out.pages = limits.pages;
   out.anchors = limits.anchors;
+  // A node holds its 64 token ids. What was evicted is remembered for as many tokens as there are pages, and some.
+  out.nodes_max = 2 * limits.pages + kNodesToSpare;
   out.page_bytes = info.page_bytes;
   out.anchor_bytes = info.anchor_bytes;
   return out;

@@ -2,9 +2,11 @@
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cmath>
+#include <fstream>
 #include <thread>
 
 #include "core/log.h"
@@ -428,6 +430,44 @@ TEST_F(EngineTest, TurnsThatCannotBeConsolidatedAreDropped) {
   engine_->drain();
   engine_->consolidate({.tokens = request(600, 1).tokens});
   EXPECT_EQ(engine_->stats().consolidation.waiting, 0);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr double kSlopeMax = 200'000;  // A sanitizer keeps what was freed, to see who still uses it.
+#else
+constexpr double kSlopeMax = 2048;
+#endif
+
+int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t total_pages = 0, resident_pages = 0;
+  file >> total_pages >> resident_pages;
+  return resident_pages * sysconf(_SC_PAGESIZE);
+}
+
+// Prompts that never come again, each under a label of its own, with turns to consolidate and many evictions: what is
+// remembered of them is bounded.
+TEST_F(EngineTest, MemoryDoesNotGrowWithTheNumberOfRequests) {
+  EngineLimits limits = small_limits();
+  limits.anchors = 12;
+  start(limits);
+  constexpr int64_t kRequests = 5000, kWarmUp = 500;
+  int64_t before = 0;
+  for (int64_t i = 0; i < kRequests; ++i) {
+    if (i == kWarmUp) before = resident_bytes();
+    GenerateRequest asked = request(1500 + i % 400, 3, static_cast<Seed>(i));
+    asked.cache.conversation = cat("a conversation of its own, ", i);
+    asked.cache.captures = {{64, CaptureClass::system}, {1472, CaptureClass::tail}};
+    const Collected got = run(asked);
+    ASSERT_TRUE(got.finished.finish == FinishReason::length || got.finished.finish == FinishReason::stop);
+    engine_->consolidate({.tokens = asked.tokens, .conversation = asked.cache.conversation});
+  }
+  wait_until_consolidated();
+  EXPECT_GT(engine_->stats().cache.ghosts, 0);
+  const double slope = static_cast<double>(resident_bytes() - before) / (kRequests - kWarmUp);
+  EXPECT_LT(slope, kSlopeMax) << "bytes per request";
+  RecordProperty("bytes_per_request", std::to_string(slope));
+  std::printf("%.0f bytes per request\n", slope);
 }
 
 // Steps by hand, so that all are in the queue before the first is admitted.
