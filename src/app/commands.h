@@ -18,6 +18,7 @@ Command perplexity_command();
 Command inspect_command();
 Result<int> inspect_why(const Flags& flags);  // `inspect why`
 Command synth_command();
+Command profile_command();
 Command version_command();
 Command help_command();
 

@@ -112,6 +112,19 @@ Result<LoadedModel> load_from_flags(const Flags& flags, const ProgressSink& prog
                         [&](Device& device, const ProgressSink& sink) { return load_model(path, device, sink); });
 }
 
+Result<LoadedModel> load_dry(const Flags& flags) {
+  LoadedModel loaded;
+  WP_TRY(loaded.device, Device::make(DeviceKind::ref, 1));
+  if (flags.set("synth")) {
+    WP_TRY(auto checkpoint, synthetic_checkpoint(flags, flags.text("synth"), false));
+    WP_TRY(loaded.model, load_model(std::move(checkpoint), *loaded.device));
+  } else {
+    WP_TRY(const std::string path, model_path(flags));
+    WP_TRY(loaded.model, load_model(path, *loaded.device));
+  }
+  return loaded;
+}
+
 Result<LoadedModel> load_synthetic(const Flags& flags, const std::string& config_path, const ProgressSink& progress) {
   return load_on_device(
       flags, progress, [&](Device& device, const ProgressSink& sink) -> Result<std::unique_ptr<Model>> {

@@ -25,6 +25,8 @@ Result<std::string> model_path(const Flags& flags);
 Result<Checkpoint> synthetic_checkpoint(const Flags& flags, const std::string& config_path, bool fill);
 // Without a sink of the caller's, shows its own bar.
 Result<LoadedModel> load_from_flags(const Flags& flags, const ProgressSink& progress = nullptr);
+// On ref, whatever --device says, without numbers where they are synthetic: to see what would be launched.
+Result<LoadedModel> load_dry(const Flags& flags);
 Result<LoadedModel> load_synthetic(const Flags& flags, const std::string& config_path,
                                    const ProgressSink& progress = nullptr);
 // MODEL is the address of a running server.

@@ -95,6 +95,22 @@ void launch_graph(void* graph, void* stream) {
 
 void release_graph(void* graph) { check(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph))); }
 
+void* make_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreate(&event));
+  return event;
+}
+
+void release_event(void* event) { check(cudaEventDestroy(static_cast<cudaEvent_t>(event))); }
+
+void record_event(void* event, void* stream) { check(cudaEventRecord(static_cast<cudaEvent_t>(event), of(stream))); }
+
+double seconds_between(void* begin, void* end) {
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(begin), static_cast<cudaEvent_t>(end)));
+  return milliseconds * 1e-3;
+}
+
 int64_t free_bytes() {
   size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total));
@@ -116,6 +132,10 @@ constexpr Vendor kVendor{
     .end_capture = end_capture,
     .launch_graph = launch_graph,
     .release_graph = release_graph,
+    .make_event = make_event,
+    .release_event = release_event,
+    .record_event = record_event,
+    .seconds_between = seconds_between,
     .free_bytes = free_bytes,
 };
 

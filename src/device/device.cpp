@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "device/cuda.h"
+#include "device/dry.h"
 #include "device/graph.h"
 #include "device/stream_handle.h"
 
@@ -113,6 +114,14 @@ Result<std::unique_ptr<Device>> Device::make(DeviceKind kind, int threads) {
       new Device(kind, std::move(description), std::make_unique<ThreadPool>(vendor ? 1 : threads), vendor));
 }
 
+std::unique_ptr<Device> Device::make_dry(DeviceKind kind) {
+  WP_ASSERT(!reads_host_memory(kind));
+  std::unique_ptr<Device> device(
+      new Device(kind, cat("dry ", name(kind)), std::make_unique<ThreadPool>(1), dry_vendor()));
+  device->dry_ = true;
+  return device;
+}
+
 Result<std::byte*> Device::allocate(int64_t bytes, const char* purpose, Memory memory) {
   WP_ASSERT(bytes >= 0);
   void* data = vendor_ ? vendor_->allocate(bytes + static_cast<int64_t>(kAlignment), memory) : allocate_host(bytes);
@@ -179,6 +188,7 @@ void Stream::swap(Stream& other) noexcept {
   std::swap(handle_, other.handle_);
   std::swap(recorder_, other.recorder_);
   std::swap(stand_in_, other.stand_in_);
+  std::swap(place_, other.place_);
 }
 
 void* stream_handle(const Stream& stream) { return stream.handle_; }
@@ -198,8 +208,10 @@ Graph::~Graph() {
 void Graph::launch(Stream& stream) const { device_->vendor_->launch_graph(handle_, stream.handle_); }
 
 void Stream::upload(void* to, const void* from, int64_t bytes) {
+  if (recorder_) recorder_->begin(*this, "upload", {0, static_cast<double>(bytes)});
   if (handle_) device_->vendor_->upload(handle_, to, from, bytes);
-  else std::memcpy(to, from, static_cast<size_t>(bytes));
+  else if (!device_->is_dry()) std::memcpy(to, from, static_cast<size_t>(bytes));
+  if (recorder_) recorder_->end(*this);
 }
 
 Result<Buffer> Buffer::make(Device& device, int64_t size_bytes, const char* purpose, Memory memory) {

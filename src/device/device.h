@@ -43,7 +43,11 @@ struct Vendor {
   void* (*end_capture)(void* stream);  // A graph, ready to be launched.
   void (*launch_graph)(void* graph, void* stream);
   void (*release_graph)(void* graph);
-  int64_t (*free_bytes)();  // Of the device's own memory, as the driver reports it.
+  void* (*make_event)();
+  void (*release_event)(void* event);
+  void (*record_event)(void* event, void* stream);
+  double (*seconds_between)(void* begin, void* end);  // Both have happened.
+  int64_t (*free_bytes)();                            // Of the device's own memory, as the driver reports it.
 };
 
 // One device and, for ref and cpu, the threads that compute on it. Outlives everything made from it.
@@ -53,7 +57,12 @@ class Device {
   // `threads`: 0 means all cores this process may use.
   static Result<std::unique_ptr<Device>> make(DeviceKind kind, int threads = 0);
 
+  // A device of a kind with memory of its own, on any machine: nothing runs, launches are recorded. Models for it are
+  // loaded on ref.
+  static std::unique_ptr<Device> make_dry(DeviceKind kind);
+
   DeviceKind kind() const { return kind_; }
+  bool is_dry() const { return dry_; }
   const std::string& description() const { return description_; }  // "cpu Intel Xeon, 2 threads, avx512"
   ThreadPool& threads() const { return *threads_; }
 
@@ -75,6 +84,7 @@ class Device {
  private:
   friend class Stream;
   friend class Graph;
+  friend class Recorder;
   bool holds(std::byte* data, int64_t size_bytes);
   Device(DeviceKind kind, std::string description, std::unique_ptr<ThreadPool> threads, const Vendor* vendor);
 
@@ -82,6 +92,7 @@ class Device {
   std::string description_;
   std::unique_ptr<ThreadPool> threads_;
   const Vendor* vendor_ = nullptr;
+  bool dry_ = false;
   int64_t allocated_bytes_ = 0;
 };
 
@@ -110,6 +121,9 @@ class Stream {
   // From shared memory that stays as it is until synchronize().
   void upload(void* to, const void* from, int64_t size_bytes);
 
+  // What is launched from here on belongs to this part of the model; a constant.
+  void enter(const char* place) { place_ = place; }
+  const char* place() const { return place_; }
   // Launches are written down there; null ends it. Not owned.
   void record(Recorder* recorder) { recorder_ = recorder; }
   Recorder* recorder() const { return recorder_; }
@@ -126,6 +140,7 @@ class Stream {
   void* handle_ = nullptr;
   Recorder* recorder_ = nullptr;
   const StandIn* stand_in_ = nullptr;
+  const char* place_ = "";
 };
 
 // One allocation on one device. Move-only, never grows.

@@ -4,6 +4,7 @@
 
 #include "core/assert.h"
 #include "device/device.h"
+#include "kernels/cost.h"
 
 namespace wp::kernels {
 
@@ -29,13 +30,12 @@ struct KernelTable {
     Kernel kernel = of(stream.kind());
     if (const StandIn* other = stream.stand_in(); other && other->op == name)
       kernel = reinterpret_cast<Kernel>(other->kernel);
-    WP_ASSERT(kernel);
-    if (Recorder* recorder = stream.recorder())
-      return recorder->time(name, [&] {
-        kernel(stream, args);
-        stream.synchronize();
-      });
-    kernel(stream, args);
+    const bool dry = stream.device().is_dry();
+    WP_ASSERT(kernel || dry);
+    Recorder* recorder = stream.recorder();
+    if (recorder) recorder->begin(stream, name, cost_of(args));
+    if (!dry) kernel(stream, args);
+    if (recorder) recorder->end(stream);
   }
 };
 

@@ -33,6 +33,7 @@ class ModelRunner {
   // As run() with the last row's logits.
   std::span<const float> run_last(Phase phase, std::span<const TokenId> tokens);
 
+  Stream& stream() { return stream_; }
   const ModelInfo& info() const { return model_.info(); }
   const RunnerLimits& limits() const { return limits_; }
 

@@ -52,6 +52,7 @@ AttentionScratch plan_attention(ScratchLayout& layout, const TrunkConfig& config
 void attention_forward(Stream& stream, const Pass& pass, const AttentionBlock& block, const kernels::Rope& rope,
                        const Tensor& x, const AttentionScratch& scratch, const ops::Workspace& workspace,
                        const Tensor& y) {
+  stream.enter("attention");
   const int64_t T = pass.rows();
   const Tensor q_gate = scratch.q_gate.rows(T), k = scratch.k.rows(T), v = scratch.v.rows(T);
   const Tensor q = scratch.q.rows(T), o = scratch.o.rows(T);

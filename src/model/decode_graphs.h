@@ -18,7 +18,8 @@ class DecodeGraphs {
   // graph.
   template <class Compute>
   void run(Stream& stream, const Batch& batch, const Pools& pools, const Tensor& logits, const Compute& compute) {
-    if (batch.phase != Phase::decode || !stream.can_capture() || stream.recorder()) return compute();
+    if (batch.phase != Phase::decode || !stream.can_capture() || stream.recorder() || stream.stand_in())
+      return compute();
     Pass* pass = find({batch.tokens.size(), batch.logit_rows.size(), pools.pages_begin(), logits.data});
     if (!pass) return compute();
     if (!pass->graph && !std::exchange(pass->seen, true)) return compute();

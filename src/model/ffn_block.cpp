@@ -54,6 +54,7 @@ MoeScratch plan_moe(ScratchLayout& layout, int64_t M, const MoeConfig& config, i
 
 void moe_forward(Stream& stream, const MoeBlock& block, const Tensor& x, const MoeScratch& scratch,
                  const ops::Workspace& workspace, const Tensor& y) {
+  stream.enter("mixture");
   const int64_t T = x.dim(0), A = block.config.A;
   const Tensor logits = scratch.logits.rows(T);
   const ops::Routing routing{.experts = scratch.routing.experts.rows(T),

@@ -84,6 +84,7 @@ GdnScratch plan_gdn(ScratchLayout& layout, const TrunkConfig& config, bool inter
 
 void gdn_forward(Stream& stream, const Pass& pass, const GdnBlock& block, const Tensor& x, const GdnScratch& scratch,
                  const ops::Workspace& workspace, const Tensor& y) {
+  stream.enter("gdn");
   const int64_t T = pass.rows();
   const Tensor u = scratch.u.rows(T), mixed = scratch.mixed.rows(T), z = scratch.z.rows(T), o = scratch.o.rows(T);
   const Tensor b = scratch.b.rows(T), a = scratch.a.rows(T);

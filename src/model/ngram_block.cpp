@@ -171,6 +171,7 @@ NgramScratch plan_ngram(ScratchLayout& layout, const TrunkConfig& trunk, const N
 
 void ngram_forward(Stream& stream, const Pass& pass, const NgramBlock& block, const NgramScratch& scratch,
                    const Tensor& H) {
+  stream.enter("n-gram");
   const int64_t T = pass.rows();
   const Tensor rows = scratch.rows.rows(T), embedding = scratch.embedding.rows(T), key = scratch.key.rows(T);
   const Tensor value = scratch.value.rows(T), gated = scratch.gated.rows(T), normed = scratch.normed.rows(T);

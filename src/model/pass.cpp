@@ -99,6 +99,7 @@ void Pass::upload(Stream& stream, const Batch& batch) {
     segment.captures = put(segment.captures, static_cast<size_t>(segment.captures_count));
   }
   std::memcpy(staging_.data() + segments_at, segments_.data(), static_cast<size_t>(segments_bytes));
+  stream.enter("pass");
   stream.upload(description_.data(), staging_.data(), used);
 }
 

@@ -180,8 +180,10 @@ void PreNorm::compute(Stream& stream, TrunkScratch<Activations>& scratch, const 
   const int64_t T = pass.rows(), R = pass.logit_rows().dim(0);
   const Tensor H = a.H.rows(T), x = a.x.rows(T), y = a.y.rows(T);
 
+  stream.enter("embedding");
   ops::embed(stream, trunk_.embed, pass.tokens(), H);
   for (const Layer& layer : layers_) {
+    stream.enter("norms");
     ops::rms_norm(stream, layer.mixer_norm, 1, H, x);
     if (layer.gdn) {
       gdn_forward(stream, pass, *layer.gdn, x, a.gdn, scratch.workspace, y);
@@ -189,14 +191,18 @@ void PreNorm::compute(Stream& stream, TrunkScratch<Activations>& scratch, const 
     } else {
       attention_forward(stream, pass, *layer.attention, scratch.rope, x, a.attention, scratch.workspace, y);
     }
+    stream.enter("norms");
     ops::add(stream, H, y);
 
     ops::rms_norm(stream, layer.ffn_norm, 1, H, x);
+    stream.enter("ffn");
     if (layer.moe) moe_forward(stream, *layer.moe, x, a.moe, scratch.workspace, y);
     else swiglu_forward(stream, *layer.dense, x, a.dense, y);
+    stream.enter("norms");
     ops::add(stream, H, y);
   }
   if (R == 0) return;
+  stream.enter("head");
   const Tensor last = a.last.rows(R);
   ops::gather_rows(stream, H, pass.logit_rows(), last);
   ops::rms_norm(stream, final_norm_, 1, last, last);

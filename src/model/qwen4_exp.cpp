@@ -237,12 +237,14 @@ void Qwen4Exp::compute(Stream& stream, TrunkScratch<Activations>& scratch, const
   };
   const Tensor H = a.H.rows(T), x = a.x.rows(T), y = a.y.rows(T), weights = a.weights.rows(T);
 
+  stream.enter("embedding");
   ops::embed(stream, trunk_.embed, pass.tokens(), H);
   for (const Layer& layer : layers_) {
     if (layer.ngram) {
       ngram_forward(stream, pass, *layer.ngram, a.ngram, H);
       pass.sign_captures();
     }
+    stream.enter("hyper-connections");
     ops::gated_residual(stream, layer.mixer_residual, H, x, weights, residual(T));
     if (layer.gdn) {
       gdn_forward(stream, pass, *layer.gdn, x, a.gdn, scratch.workspace, y);
@@ -250,13 +252,16 @@ void Qwen4Exp::compute(Stream& stream, TrunkScratch<Activations>& scratch, const
     } else {
       attention_forward(stream, pass, *layer.qsa, scratch.rope, x, a.qsa, scratch.workspace, y);
     }
+    stream.enter("hyper-connections");
     ops::inject(stream, H, y, weights);
 
     ops::gated_residual(stream, layer.moe_residual, H, x, weights, residual(T));
     moe_forward(stream, layer.moe, x, a.moe, scratch.workspace, y);
+    stream.enter("hyper-connections");
     ops::inject(stream, H, y, weights);
   }
   if (R == 0) return;
+  stream.enter("head");
   const Tensor last = a.last.rows(R), last_x = a.x.rows(R);
   ops::gather_rows(stream, H, pass.logit_rows(), last);
   ops::gated_residual(stream, final_residual_, last, last_x, {}, residual(R));
