@@ -6,7 +6,9 @@
 #include "app/model_loading.h"
 #include "app/progress.h"
 #include "cache/policy_simulation.h"
+#include "measure/batch_speed.h"
 #include "measure/model_speed.h"
+#include "measure/profile.h"
 
 namespace wp::app {
 namespace {
@@ -38,18 +40,40 @@ Result<int> bench(const Flags& flags) {
   WP_TRY(options.generated, parse_counts(flags, "generate-tokens"));
   WP_TRY(options.depths, parse_counts(flags, "depth"));
   if (options.depths.empty()) options.depths = {0};
+  WP_TRY(const auto batches, parse_counts(flags, "batch"));
+  for (const int64_t batch : batches)
+    if (batch < 1 || batch > 256)
+      return Error{ErrorCode::bad_request, cat("--batch: expected 1..256 sequences, found ", batch)};
   const std::string& format = flags.text("output");
   WP_TRY(const LoadedModel loaded, load_from_flags(flags));
   const int threads = loaded.device->threads().threads();
-  const auto peak = measure::measure_fma_peak(threads);
-  const double copy = measure::measure_copy_bandwidth(threads);
+  measure::FmaPeak peak;
+  double copy = 0;
+  if (reads_host_memory(loaded.device->kind())) {
+    peak = measure::measure_fma_peak(threads);
+    copy = measure::measure_copy_bandwidth(threads);
+  } else {
+    peak = {.gflops = 1e3 * flags.number("peak-tflops"), .instructions = "given by --peak-tflops"};
+    WP_TRY(copy, measure::measure_device_copy(*loaded.device));
+  }
 
   ProgressBar bar("bench");
   options.progress = [&](const std::string& test, int64_t done, int64_t total) {
     bar.show(static_cast<double>(done) / static_cast<double>(total), test,
              fmt::format("test={} repetition={} of={}", test, done, total));
   };
-  WP_TRY(const auto rows, measure::run_bench(*loaded.model, *loaded.device, options, peak));
+  WP_TRY(auto rows, measure::run_bench(*loaded.model, *loaded.device, options, peak));
+  if (!batches.empty() && !options.generated.empty())
+    for (const int64_t depth : options.depths) {
+      WP_TRY(const auto more, measure::run_batch_bench(*loaded.model, *loaded.device,
+                                                       {.batches = batches,
+                                                        .generated = options.generated[0],
+                                                        .depth = depth,
+                                                        .repetitions = options.repetitions,
+                                                        .pass_tokens = options.pass_tokens},
+                                                       peak));
+      rows.insert(rows.end(), more.begin(), more.end());
+    }
   bar.clear();
   std::filesystem::path path =
       std::filesystem::path(flags.set("synth") ? flags.text("synth") : *flags.positional("MODEL")).lexically_normal();
@@ -94,6 +118,18 @@ Command bench_command() {
                         .help = "Tokens that come before, rounded up to 64",
                         .group = "Bench",
                         .aliases = {"-d", "--n-depth"}},
+                       {.name = "batch",
+                        .fallback = "",
+                        .placeholder = "N,...",
+                        .help = "Decode of so many sequences at once, too",
+                        .group = "Bench"},
+                       {.name = "peak-tflops",
+                        .kind = FlagKind::number,
+                        .fallback = "0",
+                        .placeholder = "X",
+                        .help = "Measured rate of a GPU's products, for the shares",
+                        .group = "Bench",
+                        .low = 0},
                        {.name = "repetitions",
                         .kind = FlagKind::integer,
                         .fallback = "5",
