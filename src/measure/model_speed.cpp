@@ -139,11 +139,12 @@ std::string markdown(const std::string& name, const ModelInfo& info, const Devic
   out += fmt::format("| {:-<28} | {:->9}: | {:->9}: | {:-<7} | {:->6}: | {:->15}: | {:->19}: | {:->12}: | {:->12}: |\n",
                      "", "", "", "", "", "", "", "", "");
   for (const BenchRow& row : rows)
-    out += fmt::format("| {:<28} | {:>10} | {:>10} | {:<7} | {:>7} | {:>16} | {:>20} | {:>11.1f} % | {:>13} |\n", name,
-                       bytes_text(static_cast<double>(info.weight_bytes)), parameters_text(info.parameters),
-                       wp::name(device.kind()), device.threads().threads(), row.test,
-                       fmt::format("{:.2f} ± {:.2f}", row.tokens_per_s, row.deviation), 100 * row.share_of_peak,
-                       row.decode ? fmt::format("{:.1f} %", 100 * share_of_copy(row, copy_bandwidth)) : "");
+    out += fmt::format(
+        "| {:<28} | {:>10} | {:>10} | {:<7} | {:>7} | {:>16} | {:>20} | {:>11.1f} % | {:>13} |\n", name,
+        bytes_text(static_cast<double>(info.weight_bytes)), parameters_text(info.parameters), wp::name(device.kind()),
+        device.threads().threads(), row.test, fmt::format("{:.2f} ± {:.2f}", row.tokens_per_s, row.deviation),
+        100 * row.share_of_peak,
+        row.decode && row.bytes > 0 ? fmt::format("{:.1f} %", 100 * share_of_copy(row, copy_bandwidth)) : "");
   out += fmt::format(
       "\n{}; FP32 FMA peak of these threads {:.1f} GFLOP/s ({}), copy {:.1f} GB/s, measured now; the shares\n"
       "count only the multiply-adds and, in decode, the bytes that the model needs\n",
