@@ -5,6 +5,7 @@
 
 #include "app/progress.h"
 #include "core/clock.h"
+#include "core/log.h"
 #include "measure/reference.h"
 
 namespace wp::app {
@@ -100,6 +101,12 @@ Result<LoadedModel> load_on_device(const Flags& flags, const ProgressSink& progr
   }
   loaded.model = std::move(*model);
   loaded.load_seconds = static_cast<double>(system_clock().now_ns() - begin_ns) * 1e-9;
+  if (!reads_host_memory(kind)) {
+    const int64_t bytes = loaded.model->info().weight_bytes;
+    log_info("load", {{"bytes", bytes},
+                      {"seconds", fmt::format("{:.3f}", loaded.load_seconds)},
+                      {"rate", fmt::format("{:.2f}GB/s", static_cast<double>(bytes) * 1e-9 / loaded.load_seconds)}});
+  }
   return loaded;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "model/staged_packing.h"
+
 namespace wp {
 
 void Binder::count(const Matrix& matrix) {
@@ -107,26 +109,43 @@ Result<void> Binder::experts(const std::string& prefix, int64_t E, int64_t A, in
   return {};
 }
 
+// Synthetic weights are made where they are used; others come from the files.
+Result<void> Binder::pack_for_device(Device& device, ops::WeightArena& arena,
+                                     const std::function<void(const Matrix& rows)>& packed) {
+  if (!checkpoint_->is_synthetic())
+    return pack_staged(device, arena, to_pack_, {}, [&](const Matrix& rows) {
+      checkpoint_->discard(rows);
+      packed(rows);
+    });
+  Stream stream(device);
+  int64_t largest = 0;
+  for (const Matrix* matrix : to_pack_) largest = std::max(largest, ops::WeightArena::staging_bytes(*matrix));
+  WP_TRY(const Buffer staging, Buffer::make(device, largest, "staging of weights", Memory::device));
+  for (Matrix* matrix : to_pack_) {
+    const Matrix rows = *matrix;
+    *matrix = arena.pack_random(stream, rows, checkpoint_->random_fill(rows.data), checkpoint_->random_fill(rows.scale),
+                                staging);
+    packed(rows);
+  }
+  return {};
+}
+
 Result<ops::WeightArena> Binder::pack(Device& device, const ProgressSink& progress) {
   WP_TRY(auto arena, ops::WeightArena::make(device, packed_bytes_, shared_bytes_));
   LoadProgress state{.phase = "weights", .bytes_total = weight_bytes_};
-  // Synthetic weights are made where they are used.
-  const bool made_there = checkpoint_->is_synthetic() && !reads_host_memory(device_);
-  Stream stream(device);
-  Buffer staging;
-  if (made_there) {
-    int64_t largest = 0;
-    for (const Matrix* matrix : to_pack_) largest = std::max(largest, ops::WeightArena::staging_bytes(*matrix));
-    WP_TRY(staging, Buffer::make(device, largest, "staging of weights", Memory::device));
-  }
-  for (Matrix* matrix : to_pack_) {
-    const Matrix rows = *matrix;
-    *matrix = made_there ? arena.pack_random(stream, rows, checkpoint_->random_fill(rows.data),
-                                             checkpoint_->random_fill(rows.scale), staging)
-                         : arena.pack(rows);
-    if (matrix->data != rows.data) checkpoint_->discard(rows);
+  const auto packed = [&](const Matrix& rows) {
     state.bytes_done += rows.data_bytes() + rows.scale_bytes();
     if (progress) progress(state);
+  };
+  if (!reads_host_memory(device_)) {
+    WP_TRY(pack_for_device(device, arena, packed));
+  } else {
+    for (Matrix* matrix : to_pack_) {
+      const Matrix rows = *matrix;
+      *matrix = arena.pack(rows);
+      if (matrix->data != rows.data) checkpoint_->discard(rows);
+      packed(rows);
+    }
   }
   for (Tensor* tensor : to_place_)
     *tensor = Tensor(arena.place(tensor->data, tensor->size_bytes()), tensor->dtype, tensor->shape);

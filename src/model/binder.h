@@ -59,6 +59,8 @@ class Binder {
 
   Result<void> keep(Result<Matrix> found, Matrix& to);
   void queue(Matrix& to);
+  Result<void> pack_for_device(Device& device, ops::WeightArena& arena,
+                               const std::function<void(const Matrix& rows)>& packed);
   void count(const Matrix& matrix);
 
   const Checkpoint* checkpoint_;
