@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "core/argmax.h"
+
 namespace wp {
 namespace {
 
@@ -38,12 +40,7 @@ class Ordered {
   size_t sorted_ = 0;
 };
 
-TokenId best_of(std::span<const float> logits) {
-  size_t best = 0;
-  for (size_t i = 1; i < logits.size(); ++i)
-    if (logits[i] > logits[best]) best = i;
-  return static_cast<TokenId>(best);
-}
+TokenId best_of(std::span<const float> logits) { return static_cast<TokenId>(index_of_largest(logits)); }
 
 double sum_of_mass(std::span<const Candidate> candidates) {
   double sum = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/argmax.h"
 #include "core/assert.h"
 #include "measure/statistics.h"
 
@@ -38,10 +39,7 @@ void compare(size_t count, const Reference& reference, const Found& found, RowDi
 
 }  // namespace
 
-int32_t argmax(std::span<const float> logits) {
-  WP_ASSERT(!logits.empty());
-  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-}
+int32_t argmax(std::span<const float> logits) { return static_cast<int32_t>(index_of_largest(logits)); }
 
 double negative_log_likelihood(std::span<const float> logits, int64_t id) {
   return log_sum(logits.size(), [&](size_t i) { return static_cast<double>(logits[i]); }) - logits[id];
