@@ -15,6 +15,7 @@ Command replay_command();
 Command bench_command();
 Command kl_command();
 Command perplexity_command();
+Command eval_command();
 Command inspect_command();
 Result<int> inspect_why(const Flags& flags);  // `inspect why`
 Command synth_command();

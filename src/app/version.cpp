@@ -40,7 +40,7 @@ Result<int> version(const Flags& flags) {
 
 constexpr const char* kExitCodes =
     "0   ok\n"
-    "1   a gate failed: kl, ppl, replay\n"
+    "1   a gate failed: kl, ppl, eval, replay\n"
     "2   usage: an unknown flag, a value that is none\n"
     "3   model file invalid, or not there\n"
     "4   does not fit: context or memory\n"
