@@ -85,6 +85,17 @@ TEST(Cli, KlPassesAndItsNegativeControlFails) {
   EXPECT_NE(bad.last_error_line().find("expected logits within 1.0e-09"), std::string::npos) << bad.err;
 }
 
+TEST(Eval, TheCacheChangesNoBit) {
+  const std::string cases = sanitized() ? "2" : "9";
+  const Finished run = run_warmpath(
+      {"eval", "equality", bundled_model(), "--cases", cases, "--prompt-max", "700", "--seed", "3", "--json"}, 600);
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_NE(run.out.find("\"differences\":0"), std::string::npos) << run.out;
+  EXPECT_NE(run.out.find("\"cases\":" + cases), std::string::npos) << run.out;
+  EXPECT_EQ(run.out.find("\"warm_requests\":0,"), std::string::npos) << "nothing was restored";
+  EXPECT_EQ(run_warmpath({"eval", "likeness", bundled_model()}).code, 2);
+}
+
 TEST(Replay, CacheOnEqualsCacheOff) {
   const std::string model = bundled_model(), trace = model + "/replay/agentic-200.jsonl";
   const std::string on = temporary_folder(".run") + "/on.json", off = temporary_folder(".run") + "/off.json";
