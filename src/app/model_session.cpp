@@ -60,7 +60,7 @@ EngineLimits limits_from(const Flags& flags) {
 }
 
 // A device's own memory has no room for both guesses and scratch: activations come off first. Rows of a pass that
-// nobody asked for are as many as take a quarter of the room at most.
+// nobody asked for are as many as take half of the room at most.
 Result<void> reserve_scratch(const Flags& flags, Session& session, int64_t& budget) {
   constexpr int64_t kRowsWanted = 8192;
   EngineLimits& limits = session.limits;
@@ -68,7 +68,7 @@ Result<void> reserve_scratch(const Flags& flags, Session& session, int64_t& budg
     return session.loaded.model->scratch_bytes(*session.loaded.device, scratch_limits(limits));
   };
   if (!flags.given("pass-tokens"))
-    for (limits.pass_tokens = kRowsWanted; limits.pass_tokens > 512 && bytes() > budget / 4;) limits.pass_tokens /= 2;
+    for (limits.pass_tokens = kRowsWanted; limits.pass_tokens > 512 && bytes() > budget / 2;) limits.pass_tokens /= 2;
   if (bytes() > budget)
     return Error{ErrorCode::too_long, cat("memory: need ", bytes() >> 20, " MiB for activations, have ", budget >> 20,
                                           " MiB; lower --pass-tokens or --context-tokens")};
