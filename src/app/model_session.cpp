@@ -5,6 +5,7 @@
 
 #include "app/commands.h"
 #include "core/clock.h"
+#include "core/hash.h"
 #include "engine/limits.h"
 #include "measure/reference.h"
 
@@ -141,6 +142,19 @@ std::vector<FlagSpec> engine_flags() {
        .group = "Cache",
        .low = 0,
        .high = 1 << 20},
+      {.name = "cache-disk",
+       .kind = FlagKind::text,
+       .fallback = "",
+       .placeholder = "DIR",
+       .help = "Keep the cache in this folder too, so that it outlives the server; unset: in memory only",
+       .group = "Cache"},
+      {.name = "cache-disk-limit",
+       .kind = FlagKind::size,
+       .fallback = "",
+       .placeholder = "SIZE",
+       .help = "Of that folder; the oldest goes first; unset: no limit",
+       .group = "Cache",
+       .low = 1},
       {.name = "consolidate",
        .kind = FlagKind::boolean,
        .fallback = "true",
@@ -296,6 +310,17 @@ Result<void> read_texts(const Flags& flags, Session& session) {
   return {};
 }
 
+Result<std::unique_ptr<DiskTier>> open_tier(const Flags& flags, const Session& session) {
+  if (!flags.set("cache-disk") || !session.limits.cache) return std::unique_ptr<DiskTier>();
+  const ModelInfo& info = session.info();
+  const uint64_t tokenizer = session.tokenizer->fingerprint();
+  return DiskTier::open({.folder = flags.text("cache-disk"),
+                         .limit_bytes = flags.set("cache-disk-limit") ? flags.integer("cache-disk-limit") : 0,
+                         .origin = {hash_bytes(&tokenizer, sizeof tokenizer, info.fingerprint), session.numerics},
+                         .page_bytes = info.page_bytes,
+                         .anchor_bytes = info.anchor_bytes});
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Session>> open_session(const Flags& flags, const ProgressSink& progress) {
@@ -309,8 +334,9 @@ Result<std::unique_ptr<Session>> open_session(const Flags& flags, const Progress
   Stream stream(*session->loaded.device);
   session->numerics = numerics_id(stream);
   WP_TRY(plan_memory(flags, *session));
-  WP_TRY(session->engine,
-         Engine::make(*session->loaded.model, *session->loaded.device, session->limits, system_clock()));
+  WP_TRY(session->tier, open_tier(flags, *session));
+  WP_TRY(session->engine, Engine::make(*session->loaded.model, *session->loaded.device, session->limits, system_clock(),
+                                       session->tier.get()));
   return session;
 }
 

@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "engine/memory_plan.h"
 #include "serve/service.h"
+#include "store/disk_tier.h"
 #include "text/chat_prompt.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -34,6 +35,7 @@ struct Session {
   int64_t available_bytes = 0;     // After the weights were loaded, before the pools.
   uint64_t numerics = 0;           // The canonical kernels' id on this device.
   int64_t embedding_width = 0;     // Of config.json; 0: not there.
+  std::unique_ptr<DiskTier> tier;  // Null without --cache-disk.
   std::unique_ptr<Engine> engine;  // Last: it ends before what it works on.
 
   const ModelInfo& info() const { return loaded.model->info(); }

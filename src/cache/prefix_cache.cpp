@@ -122,6 +122,12 @@ bool PrefixCache::publish(Lease& lease, std::span<const TokenId> tokens, int64_t
   return published;
 }
 
+CaptureClass PrefixCache::class_of(AnchorId anchor) const {
+  const Anchor& found = impl_->anchors[anchor];
+  WP_ASSERT(found.state != Anchor::State::free);
+  return found.capture_class;
+}
+
 void PrefixCache::hold(std::string_view conversation) {
   impl_->hold(conversation);
   impl_->copy_stats();

@@ -161,6 +161,8 @@ class PrefixCache {
   // is now in the tree. The anchor that the lease restored may be evicted from now on: the pass that read it is over.
   bool publish(Lease& lease, std::span<const TokenId> tokens, int64_t position, AnchorId anchor);
 
+  CaptureClass class_of(AnchorId anchor) const;  // Of an anchor that is not free.
+
   // The conversation expects another request soon (a tool call is pending): its newest anchor is held for hold_ns.
   void hold(std::string_view conversation);
   void drop_hold(std::string_view conversation);

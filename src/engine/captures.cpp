@@ -64,13 +64,15 @@ void log_prefix(const PrefixLine& line) {
                                {"match", match.match},
                                {"anchor", match.anchor_position},
                                {"cls", restored ? std::string(1, letter(match.anchor_class)) : std::string("-")},
-                               {"tier", restored ? "device" : "-"},
+                               {"tier", !restored               ? "-"
+                                        : line.stats->from_disk ? "disk"
+                                                                : "device"},
                                {"gap", match.match - match.anchor_position},
                                {"new", n - match.match},
-                               {"load_ms", 0},
+                               {"load_ms", line.stats->load_ns / 1'000'000},
                                {"prefill_ms", line.prefill_ns / 1'000'000},
                                {"saved_ms", line.saved_ns / 1'000'000},
-                               {"miss", name(match.reason)}};
+                               {"miss", name(line.stats->miss)}};
   if (!match.detail.empty()) {
     const size_t equals = match.detail.find('=');  // "at=71" is a field of its own.
     if (equals == std::string::npos) fields.emplace_back("detail", match.detail);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cache/prefix_cache.h"
+#include "engine/engine.h"
 
 namespace wp {
 
@@ -29,6 +30,7 @@ struct PrefixLine {
   std::string_view id;
   std::span<const TokenId> tokens;
   const Match* match;
+  const RequestStats* stats;
   int64_t prefill_ns, saved_ns;  // Estimates of what is computed and of what is not.
   bool anchors_are_short;        // Captures were refused for want of anchors.
 };

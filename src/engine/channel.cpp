@@ -13,6 +13,12 @@ void Doorbell::ring() {
   rung_changed_.notify_one();
 }
 
+void Doorbell::wait_within(int64_t timeout_ns) {
+  std::unique_lock lock(mutex_);
+  rung_changed_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), [&] { return rung_; });
+  rung_ = false;
+}
+
 void Doorbell::wait() {
   std::unique_lock lock(mutex_);
   rung_changed_.wait(lock, [&] { return rung_; });

@@ -19,6 +19,7 @@ class Doorbell {
  public:
   void ring();
   void wait();
+  void wait_within(int64_t timeout_ns);
 
  private:
   std::mutex mutex_;

@@ -109,7 +109,9 @@ void Consolidator::publish() {
   Running& running = *running_;
   if (running.anchor == kNoAnchor) return;
   const auto covered = std::span(running.turn.tokens).first(static_cast<size_t>(running.computed));
-  cache_.publish(running.lease, covered, running.computed, std::exchange(running.anchor, kNoAnchor));
+  const AnchorId anchor = std::exchange(running.anchor, kNoAnchor);
+  if (cache_.publish(running.lease, covered, running.computed, anchor))
+    spill_.published(running.lease, covered, running.turn.domain, anchor);
 }
 
 // The lease takes an unpublished anchor home with it.

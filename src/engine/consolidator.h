@@ -14,6 +14,7 @@
 #include "cache/prefix_cache.h"
 #include "core/clock.h"
 #include "engine/engine.h"
+#include "engine/spill.h"
 #include "engine/step.h"
 
 namespace wp {
@@ -21,7 +22,8 @@ namespace wp {
 class Consolidator {
  public:
   // All outlive it.
-  Consolidator(PrefixCache& cache, Step& step, Clock& clock) : cache_(cache), step_(step), clock_(clock) {}
+  Consolidator(PrefixCache& cache, Step& step, Spill& spill, Clock& clock)
+      : cache_(cache), step_(step), spill_(spill), clock_(clock) {}
 
   void add(Consolidation turn);  // Whole pages, in range. The oldest goes where there are too many.
   void drop_all();
@@ -55,6 +57,7 @@ class Consolidator {
 
   PrefixCache& cache_;
   Step& step_;
+  Spill& spill_;
   Clock& clock_;
   std::deque<Consolidation> turns_;
   std::optional<Running> running_;

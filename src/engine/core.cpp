@@ -43,13 +43,14 @@ const char* name(FinishReason reason) {
 }
 
 Result<std::unique_ptr<EngineCore>> EngineCore::make(const Model& model, Device& device, const EngineLimits& limits,
-                                                     Clock& clock) {
+                                                     Clock& clock, DiskTier* tier) {
   WP_TRY(const EngineLimits complete, complete_limits(limits, model.info()));
   std::unique_ptr<EngineCore> core(new EngineCore(model, complete, clock));
   WP_TRY(core->step_, Step::make(model, device, complete));
   if (!reads_host_memory(device.kind())) core->step_->warm_up(complete);
   core->counts_.device_bytes = core->step_->device_bytes();
-  core->consolidator_ = std::make_unique<Consolidator>(*core->cache_, *core->step_, clock);
+  core->spill_ = std::make_unique<Spill>(tier, *core->cache_, *core->step_, clock, core->bell_);
+  core->consolidator_ = std::make_unique<Consolidator>(*core->cache_, *core->step_, *core->spill_, clock);
   core->end_step(clock.now_ns());
   return core;
 }
@@ -127,6 +128,7 @@ EngineStats EngineCore::stats() const {
   turns.waiting = std::max<int64_t>(0, turns_taken - turns.done - turns.dropped);
   stats.requests_total = queue_.submitted();
   stats.waiting = queue_.waiting();
+  stats.disk = spill_->tier_stats();
   return stats;
 }
 
@@ -144,6 +146,12 @@ bool EngineCore::step() {
   if (changed) end_step(begun_ns);
   else audit_when_idle();
   return changed;
+}
+
+void EngineCore::wait() {
+  constexpr int64_t kLookAgainNs = 100'000'000;
+  if (spill_->reading()) bell_->wait_within(kLookAgainNs);
+  else bell_->wait();
 }
 
 bool EngineCore::use_idle_time() {
@@ -204,7 +212,7 @@ bool EngineCore::admit() {
   for (size_t at = 0; at < waiting_.size() && !admission_blocked_;) {
     const auto free = std::find(running_.begin(), running_.end(), nullptr);
     if (free == running_.end()) break;
-    if (waits_for_prefix(*waiting_[at])) {
+    if (waits_for_prefix(*waiting_[at]) || spill_->waits(*waiting_[at], query_of(*waiting_[at]))) {
       ++at;
       continue;
     }
@@ -256,6 +264,12 @@ void EngineCore::begin(std::unique_ptr<Sequence> sequence, int32_t slot) {
   stats.miss = match.reason;
   stats.miss_detail = match.detail;
   stats.restored = match.anchor_position > 0;
+  stats.from_disk = stats.restored && sequence->restored_from_disk == match.anchor_position;
+  stats.load_ns = stats.from_disk ? sequence->load_ns : 0;
+  if (sequence->tier_failed && match.reason != MissReason::bypass) {
+    stats.miss = MissReason::tier_fail;
+    stats.miss_detail = "tier=disk";
+  }
   stats.anchor_class = match.anchor_class;
   if (match.reason == MissReason::diverged) {
     stats.diverged_at = match.diverged_at;
@@ -282,6 +296,7 @@ void EngineCore::log_restore(const Sequence& sequence) {
   log_prefix({.id = sequence.request.id,
               .tokens = std::span(sequence.tokens).first(static_cast<size_t>(sequence.prompt)),
               .match = &match,
+              .stats = &sequence.stats,
               .prefill_ns = scheduler_.prefill_ns(match.anchor_position, sequence.prompt),
               .saved_ns = scheduler_.prefill_ns(0, match.anchor_position),
               .anchors_are_short = published_.cache.captures_refused > 0});
@@ -342,6 +357,7 @@ void EngineCore::end(std::unique_ptr<Sequence> sequence, FinishReason reason, st
     case FinishReason::error: ++counts_.finished_error; break;
     case FinishReason::cancelled: break;  // Counted by phase.
   }
+  spill_->forget(*sequence);
   sequence->lease = Lease();
   admission_blocked_ = false;
 
@@ -364,6 +380,7 @@ void EngineCore::end_step(int64_t begun_ns) {
     ++(sequence->phase == SequencePhase::decode ? counts_.decoding : counts_.prefilling);
   }
   counts_.cache = cache_->stats();
+  counts_.disk_restores = spill_->restored();
   counts_.consolidation = consolidator_->stats();
   {
     std::lock_guard lock(stats_mutex_);

@@ -20,15 +20,16 @@
 #include "engine/queue.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
+#include "engine/spill.h"
 #include "engine/step.h"
 
 namespace wp {
 
 class EngineCore {
  public:
-  // `limits` may hold zeros (limits.h). Takes all device memory.
+  // `limits` may hold zeros (limits.h). Takes all device memory. `tier` outlives it; null: there is none.
   static Result<std::unique_ptr<EngineCore>> make(const Model& model, Device& device, const EngineLimits& limits,
-                                                  Clock& clock);
+                                                  Clock& clock, DiskTier* tier = nullptr);
   ~EngineCore();
   EngineCore(const EngineCore&) = delete;
   EngineCore& operator=(const EngineCore&) = delete;
@@ -48,6 +49,7 @@ class EngineCore {
 
   // Engine thread. One step; false where nothing could be done until the bell rings.
   bool step();
+  void wait();       // Until step() may find something to do.
   void shut_down();  // Ends every request with `cancelled`. Nothing is submitted later.
   // Aborts unless the cache's invariants hold and every slot is free or has one sequence.
   void check() const;
@@ -103,6 +105,7 @@ class EngineCore {
   RequestQueue queue_;
   std::unique_ptr<Step> step_;
   std::unique_ptr<PrefixCache> cache_;
+  std::unique_ptr<Spill> spill_;
   std::unique_ptr<Consolidator> consolidator_;
   Scheduler scheduler_;
   SamplerScratch sampler_scratch_;

@@ -90,7 +90,8 @@ void EngineCore::publish_captures(Sequence& sequence, size_t segment, bool numbe
     }
     const std::span<const TokenId> covered = std::span(sequence.tokens).first(static_cast<size_t>(capture.position));
     WP_ASSERT(capture.position <= sequence.prompt && capture.position <= sequence.computed);
-    cache_->publish(sequence.lease, covered, capture.position, capture.anchor);
+    if (cache_->publish(sequence.lease, covered, capture.position, capture.anchor))
+      spill_->published(sequence.lease, covered, sequence.request.cache.domain, capture.anchor);
   }
 }
 

@@ -17,15 +17,15 @@ struct Engine::Impl {
 
   void run() {
     while (!stop.load(std::memory_order_acquire))
-      if (!core->step()) core->bell().wait();
+      if (!core->step()) core->wait();
     core->shut_down();
   }
 };
 
 Result<std::unique_ptr<Engine>> Engine::make(const Model& model, Device& device, const EngineLimits& limits,
-                                             Clock& clock) {
+                                             Clock& clock, DiskTier* tier) {
   auto impl = std::make_unique<Impl>();
-  WP_TRY(impl->core, EngineCore::make(model, device, limits, clock));
+  WP_TRY(impl->core, EngineCore::make(model, device, limits, clock, tier));
   impl->thread = std::thread([raw = impl.get()] { raw->run(); });
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }

@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "device/device.h"
 #include "model/model.h"
+#include "store/disk_tier.h"
 
 namespace wp {
 
@@ -84,6 +85,8 @@ struct RequestStats {
   int64_t match_tokens = 0;
   bool restored = false;                           // From an anchor on the device.
   CaptureClass anchor_class = CaptureClass::tail;  // Of that anchor.
+  bool from_disk = false;                          // It had to be read from the disk tier first,
+  int64_t load_ns = 0;                             // which took so long, waiting included.
   std::string miss_detail;
   int64_t diverged_at = -1;  // First token that differs from the nearest known path; -1: none is near.
   std::vector<TokenId> had;  // Up to twelve tokens of that path on either side.
@@ -159,16 +162,19 @@ struct EngineStats {
   int64_t stall_ns_max = 0;         // Longest gap of a running stream due to prefill.
   int64_t steps_waited_max = 0;  // Longest wait of an admitted prompt for its next piece, that piece's step included.
   int64_t shared_prefills = 0;   // Requests that waited for a prefix that another was computing.
+  int64_t disk_restores = 0;     // Anchors that came back from the disk tier.
   int64_t pauses = 0;            // Times a sequence stopped for its slow reader.
   ConsolidationStats consolidation;
   CacheStats cache;
+  DiskTierStats disk;  // Zeros without a tier.
 };
 
 class Engine {
  public:
-  // Takes pools and scratch from the device and starts the engine thread. The model and device outlive it.
+  // Takes pools and scratch from the device and starts the engine thread. The model, device and
+  // tier (null: none) outlive it.
   static Result<std::unique_ptr<Engine>> make(const Model& model, Device& device, const EngineLimits& limits,
-                                              Clock& clock);
+                                              Clock& clock, DiskTier* tier = nullptr);
   ~Engine();  // Cancels what runs and joins.
 
   // Queues a request. bad_request for what cannot be (a token or parameter out of range), too_long for what does not

@@ -10,6 +10,7 @@
 #include "engine/channel.h"
 #include "engine/engine.h"
 #include "engine/sampler.h"
+#include "store/disk_tier.h"
 
 namespace wp {
 
@@ -36,10 +37,13 @@ struct Sequence {
   // In the queue: another computes tokens that this one begins with, and publishes their state there. 0: nobody does.
   uint64_t waits_for = 0;  // Order of the other.
   int64_t waits_position = 0;
-  bool has_waited = false;     // For any.
-  int64_t unconsolidated = 0;  // Of the tokens it computes, those of a finished turn that nobody had time for.
-  uint64_t order = 0;          // Of arrival.
-  int64_t steps_waited = 0;    // Since admission or its last prefill piece.
+  bool has_waited = false;         // For any.
+  int64_t unconsolidated = 0;      // Of the tokens it computes, those of a finished turn that nobody had time for.
+  std::shared_ptr<DiskLoad> load;  // Under way, for this request.
+  bool asked_tier = false, tier_failed = false;
+  int64_t load_begun_ns = 0, load_ns = 0, restored_from_disk = 0;  // Position of the anchor; 0: none came from there.
+  uint64_t order = 0;                                              // Of arrival.
+  int64_t steps_waited = 0;                                        // Since admission or its last prefill piece.
   int64_t submitted_ns = 0, leased_ns = 0, prefill_begin_ns = -1, first_token_ns = -1, last_token_ns = -1;
   bool prefill_since_token = false;  // Another's prefill pass ran since its last token: a gap is a stall.
   bool paused = false;               // Its reader is slow.

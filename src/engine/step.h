@@ -40,14 +40,27 @@ class Step {
   std::span<const float> logits(size_t index, int64_t row = 0) const;
 
   bool capture_complete(AnchorId anchor) const { return pools_.receipts(anchor) == receipts_expected_; }
+  // A page or an anchor, whole, between the pools and host memory. Not within run().
+  void save_page(PageId page, std::byte* to) const { copy(to, pools_.page(page), page_bytes_); }
+  void load_page(PageId page, const std::byte* from) { copy(pools_.page(page), from, page_bytes_); }
+  void save_anchor(AnchorId anchor, std::byte* to) const { copy(to, pools_.anchor(anchor), anchor_bytes_); }
+  void load_anchor(AnchorId anchor, const std::byte* from) { copy(pools_.anchor(anchor), from, anchor_bytes_); }
+  int64_t page_bytes() const { return page_bytes_; }
+  int64_t anchor_bytes() const { return anchor_bytes_; }
   int64_t vocabulary() const { return vocabulary_; }
   int64_t device_bytes() const { return pools_.size_bytes() + logits_.size_bytes() + scratch_->size_bytes(); }
 
  private:
-  Step(const Model& model, Device& device) : model_(model), stream_(device) {}
+  Step(const Model& model, Device& device)
+      : model_(model),
+        stream_(device),
+        page_bytes_(model.info().page_bytes),
+        anchor_bytes_(model.info().anchor_bytes) {}
+  void copy(void* to, const void* from, int64_t size_bytes) const { stream_.device().copy(to, from, size_bytes); }
 
   const Model& model_;
   Stream stream_;
+  int64_t page_bytes_, anchor_bytes_;
   Pools pools_;
   std::unique_ptr<Scratch> scratch_;
   Buffer logits_;

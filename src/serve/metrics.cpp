@@ -62,14 +62,28 @@ void print_consolidation(std::string& out, const ConsolidationStats& c) {
   single(out, "warmpath_cache_consolidations_waiting", "gauge", "Finished turns not yet consolidated.", c.waiting);
 }
 
-void print_cache(std::string& out, const CacheStats& c, int64_t anchor_bytes) {
+void print_disk(std::string& out, const DiskTierStats& d, int64_t restores) {
+  out += cat("warmpath_cache_restore_total{source=\"disk\"} ", restores, "\n");
+  family(out, "warmpath_cache_restore_bytes_total", "counter", "Bytes of pages and anchors read back.");
+  out += cat("warmpath_cache_restore_bytes_total{source=\"disk\"} ", d.loaded_bytes, "\n");
+  family(out, "warmpath_cache_tier_errors_total", "counter", "What a tier could not write, read or believe.");
+  out += cat("warmpath_cache_tier_errors_total{tier=\"disk\",kind=\"write\"} ", d.write_errors, "\n");
+  out += cat("warmpath_cache_tier_errors_total{tier=\"disk\",kind=\"read\"} ", d.read_errors, "\n");
+  out += cat("warmpath_cache_tier_errors_total{tier=\"disk\",kind=\"corrupt\"} ", d.corrupt, "\n");
+  out += cat("warmpath_cache_tier_errors_total{tier=\"disk\",kind=\"dropped\"} ", d.dropped, "\n");
+  single(out, "warmpath_cache_disk_bytes", "gauge", "Of the segments of --cache-disk.", d.bytes);
+}
+
+void print_cache(std::string& out, const EngineStats& stats, int64_t anchor_bytes) {
+  const CacheStats& c = stats.cache;
   single(out, "warmpath_prefix_cache_queries_total", "counter", "Tokens looked up.", c.query_tokens);
   single(out, "warmpath_prefix_cache_hits_total", "counter", "Tokens not computed.", c.hit_tokens);
   single(out, "warmpath_cache_lookups_total", "counter", "Requests looked up.", c.lookups);
   single(out, "warmpath_prompt_tokens_recomputed_total", "counter", "Tokens between anchor and match.",
          c.recomputed_tokens);
   family(out, "warmpath_cache_restore_total", "counter", "Requests that resumed from an anchor.");
-  out += cat("warmpath_cache_restore_total{source=\"device\"} ", c.restores, "\n");
+  out += cat("warmpath_cache_restore_total{source=\"device\"} ", c.restores - stats.disk_restores, "\n");
+  print_disk(out, stats.disk, stats.disk_restores);
   family(out, "warmpath_cache_miss_total", "counter", "Requests by miss reason; none is a full hit.");
   for (size_t i = 0; i < std::size(c.misses); ++i)
     out += cat("warmpath_cache_miss_total{reason=\"", name(static_cast<MissReason>(i)), "\"} ", c.misses[i], "\n");
@@ -184,7 +198,7 @@ std::string Metrics::print(const Service* service) const {
     const EngineStats stats = service->engine->stats();
     print_engine(out, stats);
     print_consolidation(out, stats.consolidation);
-    print_cache(out, stats.cache, service->engine->model_info().anchor_bytes);
+    print_cache(out, stats, service->engine->model_info().anchor_bytes);
   }
   const std::lock_guard lock(mutex_);
   family(out, "warmpath_request_success_total", "counter", "Finished generations by reason.");
