@@ -35,7 +35,8 @@ struct Experts {
   const float* weights = nullptr;           // [T, A]
   const int32_t* offsets = nullptr;         // [E + 1]
   const int32_t* order = nullptr;           // [T * A]
-  const ExpertWeights* matrices = nullptr;  // [E]
+  const ExpertWeights* matrices = nullptr;  // [E], where kernels read them
+  ExpertWeights first;                      // The first, for the host: all are of its shapes and formats.
   const float* shared = nullptr;            // [T, M]
   const float* shared_gate = nullptr;       // [T], before the sigmoid
   float* y = nullptr;                       // [T, M] out

@@ -101,11 +101,12 @@ Result<void> Binder::experts(const std::string& prefix, int64_t E, int64_t A, in
     }
   }
   skipped_bytes_ += (weight_bytes_ - before) / E * (E - A);
+  // Read by every block of a kernel's threads, so not across the bus.
   const auto bytes = static_cast<int64_t>(to.size() * sizeof(kernels::ExpertWeights));
-  shared_bytes_ += ops::placed_bytes(device_, bytes);
-  to_share_.push_back({to.data(), bytes, [&view, count = to.size()](const void* data) {
-                         view = {static_cast<const kernels::ExpertWeights*>(data), count};
-                       }});
+  packed_bytes_ += ops::placed_bytes(device_, bytes);
+  to_list_.push_back({to.data(), bytes, [&view, count = to.size()](const void* data) {
+                        view = {static_cast<const kernels::ExpertWeights*>(data), count};
+                      }});
   return {};
 }
 
@@ -149,9 +150,11 @@ Result<ops::WeightArena> Binder::pack(Device& device, const ProgressSink& progre
   }
   for (Tensor* tensor : to_place_)
     *tensor = Tensor(arena.place(tensor->data, tensor->size_bytes()), tensor->dtype, tensor->shape);
+  for (const Shared& list : to_list_) list.set(arena.place(list.data, list.size_bytes));
   for (const Shared& shared : to_share_) shared.set(arena.share(shared.data, shared.size_bytes));
   to_pack_.clear();
   to_place_.clear();
+  to_list_.clear();
   to_share_.clear();
   return arena;
 }

@@ -67,6 +67,7 @@ class Binder {
   DeviceKind device_;
   std::vector<Matrix*> to_pack_;
   std::vector<Tensor*> to_place_;
+  std::vector<Shared> to_list_;  // Placed once the matrices in them are packed.
   std::vector<Shared> to_share_;
   int64_t skipped_bytes_ = 0;  // Weights that one token does not read: tables, experts it does not take.
   int64_t parameters_ = 0, weight_bytes_ = 0, packed_bytes_ = 0, shared_bytes_ = 0;

@@ -67,7 +67,7 @@ void moe_forward(Stream& stream, const MoeBlock& block, const Tensor& x, const M
   const Tensor shared = scratch.shared_out.rows(T), shared_gate = scratch.shared_gate.rows(T);
   swiglu_forward(stream, block.shared, x, scratch.shared, shared);
   ops::matmul(stream, x, block.shared_gate, shared_gate);
-  ops::experts(stream, block.experts_at, x, routing, shared, shared_gate, y,
+  ops::experts(stream, block.experts_at, block.experts[0], x, routing, shared, shared_gate, y,
                {.hidden = scratch.hidden.rows(T * A), .outputs = scratch.outputs.rows(T * A), .workspace = workspace});
 }
 

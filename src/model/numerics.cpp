@@ -186,7 +186,8 @@ class Probe {
                                .order = blank(DType::i32, {kT * 2})};
     const Tensor y = blank({kT, 24});
     ops::router(stream_, filled({kT, 5}, 28), true, routing);
-    ops::experts(stream_, matrices, filled({kT, 24}, 29), routing, filled({kT, 24}, 30), filled({kT, 1}, 31), y,
+    ops::experts(stream_, matrices, matrices[0], filled({kT, 24}, 29), routing, filled({kT, 24}, 30),
+                 filled({kT, 1}, 31), y,
                  {.hidden = blank({kT * 2, 32}), .outputs = blank({kT * 2, 24}), .workspace = workspace_});
     add(y);
   }

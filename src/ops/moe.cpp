@@ -24,12 +24,13 @@ void router(Stream& stream, const Tensor& logits, bool normalise, const Routing&
                               .order = routing.order.i32()});
 }
 
-void experts(Stream& stream, std::span<const kernels::ExpertWeights> matrices, const Tensor& x, const Routing& routing,
-             const Tensor& shared, const Tensor& shared_gate, const Tensor& y, const ExpertsScratch& scratch) {
+void experts(Stream& stream, std::span<const kernels::ExpertWeights> matrices, const kernels::ExpertWeights& first,
+             const Tensor& x, const Routing& routing, const Tensor& shared, const Tensor& shared_gate, const Tensor& y,
+             const ExpertsScratch& scratch) {
   Dim T{"T"}, M{"M"}, A{"A"};
   const int64_t E = static_cast<int64_t>(matrices.size());
   WP_ASSERT(E > 0);
-  const int64_t F = matrices[0].gate.N;
+  const int64_t F = first.gate.N;
   expect("experts x", x, DType::f32, {T, M});
   expect("experts shared", shared, DType::f32, {T, M});
   expect("experts shared_gate", shared_gate, DType::f32, {T, 1});
@@ -39,7 +40,7 @@ void experts(Stream& stream, std::span<const kernels::ExpertWeights> matrices, c
   expect("experts hidden", scratch.hidden, DType::f32, {T * A, 2 * F});
   expect("experts outputs", scratch.outputs, DType::f32, {T * A, M});
   WP_ASSERT(x.dense() && shared.dense() && y.dense());
-  WP_DASSERT(matrices[0].gate.K == M && matrices[0].down.N == M && matrices[0].down.K == F);
+  WP_DASSERT(first.gate.K == M && first.down.N == M && first.down.K == F);
   if (T == 0) return;
   experts_kernels.run(stream, {.T = T,
                                .M = M,
@@ -52,6 +53,7 @@ void experts(Stream& stream, std::span<const kernels::ExpertWeights> matrices, c
                                .offsets = routing.offsets.i32(),
                                .order = routing.order.i32(),
                                .matrices = matrices.data(),
+                               .first = first,
                                .shared = shared.f32(),
                                .shared_gate = shared_gate.f32(),
                                .y = y.f32(),

@@ -28,8 +28,11 @@ struct ExpertsScratch {
   kernels::Workspace workspace;
 };
 
+// `matrices` lie where kernels read them; `first` is the first of them in host memory, of whose shapes and formats all
+// are.
 // y [T, M]: the chosen experts' outputs for x [T, M], weighted, plus sigmoid(shared_gate [T, 1]) * shared [T, M].
-void experts(Stream& stream, std::span<const kernels::ExpertWeights> matrices, const Tensor& x, const Routing& routing,
-             const Tensor& shared, const Tensor& shared_gate, const Tensor& y, const ExpertsScratch& scratch);
+void experts(Stream& stream, std::span<const kernels::ExpertWeights> matrices, const kernels::ExpertWeights& first,
+             const Tensor& x, const Routing& routing, const Tensor& shared, const Tensor& shared_gate, const Tensor& y,
+             const ExpertsScratch& scratch);
 
 }  // namespace wp::ops

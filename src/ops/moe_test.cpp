@@ -100,7 +100,7 @@ TEST(Experts, Agree) {
         const Tensor x = op.filled({T, M}), shared = op.filled({T, M}), shared_gate = op.filled({T, 1});
         const Tensor y = op.blank({T, M});
         ops::experts(
-            op.stream(), op.copied(matrices), x, routing, shared, shared_gate, y,
+            op.stream(), op.copied(matrices), matrices[0], x, routing, shared, shared_gate, y,
             {.hidden = op.blank({T * A, 2 * F}), .outputs = op.blank({T * A, M}), .workspace = op.workspace(64)});
         op.give(y);
       });
@@ -120,8 +120,8 @@ TEST(Experts, RowsAreIndependent) {
       const auto run = [&](int64_t begin, int64_t count, const Tensor& to) {
         const ops::Routing routing = blank_routing(op, count, kE, kA);
         ops::router(op.stream(), logits.rows(begin, count), true, routing);
-        ops::experts(op.stream(), op.copied(matrices), x.rows(begin, count), routing, shared.rows(begin, count),
-                     shared_gate.rows(begin, count), to,
+        ops::experts(op.stream(), op.copied(matrices), matrices[0], x.rows(begin, count), routing,
+                     shared.rows(begin, count), shared_gate.rows(begin, count), to,
                      {op.blank({count * kA, 2 * kF}), op.blank({count * kA, kM}), op.workspace(64)});
       };
       run(0, kT, y);
@@ -153,8 +153,8 @@ TEST(Experts, FollowTheFormula) {
     const ops::Routing routing = blank_routing(op, 1, 1, 1);
     ops::router(op.stream(), op.filled({1, 1}), true, routing);
     const kernels::ExpertWeights expert{op.packed(gate), op.packed(up), op.packed(down)};
-    ops::experts(op.stream(), op.copied(std::vector{expert}), x, routing, op.filled({1, 16}, 0), op.filled({1, 1}), y,
-                 {op.blank({1, 32}), op.blank({1, 16}), op.workspace(64)});
+    ops::experts(op.stream(), op.copied(std::vector{expert}), expert, x, routing, op.filled({1, 16}, 0),
+                 op.filled({1, 1}), y, {op.blank({1, 32}), op.blank({1, 16}), op.workspace(64)});
     for (size_t m = 0; m < 16; ++m) ASSERT_NEAR(y.f32()[m], expected[m], 1e-5);
     op.give(y);
   });

@@ -69,31 +69,108 @@ __global__ void gdn_gates_kernel(Gdn p) {
   p.a[i] = expf(-expf(p.A_log[head]) * softplus(p.a[i] + p.dt_bias[head]));
 }
 
-constexpr int kColumns = 32;  // Value columns of a block: one each thread.
+constexpr int kColumns = 32;  // Value columns of a block.
 
-// A column of the state lies in registers where the head's width is known (kDK), else in shared memory; the order of
-// arithmetic is one. Grid: segments, value heads, groups of columns. Shared: q and k [DK], then S [DK, kColumns].
-template <int kDK>
+// The delta rule where DK is 128: eight lanes share a column, each with 16 rows of it in registers, so that a row costs
+// two chains of 16 and two sums over eight lanes; warps do not wait for each other. Rows of lane `part`: 4 part + 32 i
+// and the three that follow. Grid: segments, value heads, groups of columns.
+struct KeyAndQuery {
+  float4 k[4], q[4];
+  float v, beta, decay;
+};
+
+__device__ inline KeyAndQuery load_row(const Gdn& p, int64_t t, int64_t head, int64_t key_at, int64_t j, int part) {
+  const float* at = p.qkv + t * p.channels();
+  const auto* q = reinterpret_cast<const float4*>(at + key_at);
+  const auto* k = reinterpret_cast<const float4*>(at + p.HK * 128 + key_at);
+  KeyAndQuery row;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    row.k[i] = __ldg(k + part + 8 * i);
+    row.q[i] = __ldg(q + part + 8 * i);
+  }
+  row.v = j < p.DV ? __ldg(at + 2 * p.HK * 128 + head * p.DV + j) : 0.0f;
+  row.beta = __ldg(p.b + t * p.HV + head);
+  row.decay = __ldg(p.a + t * p.HV + head);
+  return row;
+}
+
+// Over the eight lanes of a column; all get it.
+__device__ inline float sum_lanes(float value) {
+#pragma unroll
+  for (int far = 4; far > 0; far /= 2) value += __shfl_xor_sync(0xFFFFFFFF, value, far);
+  return value;
+}
+
+__device__ inline float element(const float4 (&values)[4], int i) {
+  const float4 four = values[i / 4];
+  return i % 4 == 0 ? four.x : i % 4 == 1 ? four.y : i % 4 == 2 ? four.z : four.w;
+}
+
+// One row's step; returns this lane's part of o.
+__device__ inline float step(float (&S)[16], const KeyAndQuery& row) {
+  float recalled = 0, o = 0;
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    S[i] *= row.decay;
+    recalled = fmaf(S[i], element(row.k, i), recalled);
+  }
+  const float write = row.beta * (row.v - sum_lanes(recalled));
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    S[i] = fmaf(element(row.k, i), write, S[i]);
+    o = fmaf(S[i], element(row.q, i), o);
+  }
+  return sum_lanes(o);
+}
+
+__global__ void __launch_bounds__(kThreads) gdn_walk_kernel(Gdn p) {
+  const SegmentView segment = p.batch.segments[blockIdx.x];
+  const int part = threadIdx.x % 8;
+  const int64_t head = blockIdx.y, j = int64_t{blockIdx.z} * kColumns + threadIdx.x / 8;
+  const int64_t key_at = head / (p.HV / p.HK) * 128, state_at = head * 128 * p.DV + j;
+  const bool mine = j < p.DV;
+  const auto place = [&](int i) { return state_at + (4 * part + i / 4 * 32 + i % 4) * p.DV; };
+  const float* before = floats(segment.state_in, p.state_offset);
+  float S[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) S[i] = mine && before ? before[place(i)] : 0.0f;
+  const auto save = [&](std::byte* record) {
+    float* state = floats(record, p.state_offset);
+#pragma unroll
+    for (int i = 0; i < 16; ++i)
+      if (mine) state[place(i)] = S[i];
+  };
+  int32_t capture = 0;
+  KeyAndQuery row = load_row(p, segment.row_begin, head, key_at, j, part);
+  for (int32_t at = 0; at < segment.rows; ++at) {
+    const int64_t t = segment.row_begin + at;
+    // The next row is under way while this one is computed.
+    const KeyAndQuery next = load_row(p, at + 1 < segment.rows ? t + 1 : t, head, key_at, j, part);
+    const float o = step(S, row);
+    if (mine && part == 0) p.o[(t * p.HV + head) * p.DV + j] = o;
+    if (capture < segment.captures_count && segment.captures[capture].rows == at + 1)
+      save(segment.captures[capture++].anchor);
+    row = next;
+  }
+  save(segment.state_out);
+}
+
+// Any DK: a column of the state is a thread's, in shared memory. Grid: segments, value heads, groups of columns.
+// Shared: q and k [DK], then S [DK, kColumns].
 __global__ void gdn_kernel(Gdn p) {
   extern __shared__ float memory[];
-  constexpr int kUnroll = kDK ? kDK : 8;
-  const int64_t DK = kDK ? kDK : p.DK;
+  const int64_t DK = p.DK;
   float *q = memory, *k = q + DK;
-  float registers[kDK ? kDK : 1];
-  const auto S = [&](int64_t i) -> float& {
-    if constexpr (kDK > 0) return registers[i];
-    else return memory[2 * DK + i * kColumns + threadIdx.x];
-  };
+  const auto S = [&](int64_t i) -> float& { return memory[2 * DK + i * kColumns + threadIdx.x]; };
   const SegmentView segment = p.batch.segments[blockIdx.x];
   const int64_t head = blockIdx.y, j = int64_t{blockIdx.z} * kColumns + threadIdx.x;
   const int64_t key_at = head / (p.HV / p.HK) * DK, state_at = head * DK * p.DV + j;
   const bool mine = j < p.DV;
   const float* before = floats(segment.state_in, p.state_offset);
-#pragma unroll kUnroll
   for (int64_t i = 0; i < DK; ++i) S(i) = mine && before ? before[state_at + i * p.DV] : 0.0f;
   const auto save = [&](std::byte* record) {
     float* state = floats(record, p.state_offset);
-#pragma unroll kUnroll
     for (int64_t i = 0; i < DK; ++i)
       if (mine) state[state_at + i * p.DV] = S(i);
   };
@@ -110,10 +187,8 @@ __global__ void gdn_kernel(Gdn p) {
     const float beta = p.b[t * p.HV + head], decay = p.a[t * p.HV + head];
     __syncthreads();
     float recalled = 0, o = 0;
-#pragma unroll kUnroll
     for (int64_t i = 0; i < DK; ++i) recalled = fmaf(S(i) * decay, k[i], recalled);
     const float write = beta * (v - recalled);
-#pragma unroll kUnroll
     for (int64_t i = 0; i < DK; ++i) {
       S(i) = fmaf(k[i], write, S(i) * decay);
       o = fmaf(S(i), q[i], o);
@@ -149,12 +224,14 @@ void gdn(Stream& stream, const Gdn& p) {
   const auto rows = static_cast<unsigned>(p.batch.rows);
   gdn_lengths_kernel<<<dim3(rows, blocks_for(p.HK, 1)), kThreads, 0, on(stream)>>>(p);
   gdn_gates_kernel<<<blocks_for(p.batch.rows * p.HV, kThreads), kThreads, 0, on(stream)>>>(p);
-  const bool known = p.DK == 128;
-  const auto bytes = static_cast<size_t>(p.DK * (known ? 2 : 2 + kColumns) * 4);
-  WP_ASSERT(bytes <= 48 << 10);  // DK up to 361.
   const dim3 grid(static_cast<unsigned>(p.batch.segments_count), blocks_for(p.HV, 1), blocks_for(p.DV, kColumns));
-  if (known) gdn_kernel<128><<<grid, kColumns, bytes, on(stream)>>>(p);
-  else gdn_kernel<0><<<grid, kColumns, bytes, on(stream)>>>(p);
+  if (p.DK == 128) {
+    gdn_walk_kernel<<<grid, kThreads, 0, on(stream)>>>(p);
+  } else {
+    const auto bytes = static_cast<size_t>(p.DK * (2 + kColumns) * 4);
+    WP_ASSERT(bytes <= 48 << 10);  // DK up to 361.
+    gdn_kernel<<<grid, kColumns, bytes, on(stream)>>>(p);
+  }
   check_launch();
 }
 

@@ -1,34 +1,9 @@
-// Products with weights, and look-ups. A product is bound by f32 arithmetic at many rows and by the bytes of W at few.
-#include <type_traits>
-
+// Look-ups, and the packing of weights.
+#include "kernels/gpu/device_math.h"
 #include "kernels/gpu/gpu.h"
-#include "kernels/gpu/tile.h"
 
 namespace wp::kernels::gpu {
 namespace {
-
-// y[t, n] = <x[row(t)], W[n]>. Grid: tiles of n, tiles of t.
-template <class S, WeightFormat F>
-__global__ void matmul_kernel(Matmul p) {
-  __shared__ TileMemory<S> memory;
-  const int64_t n0 = int64_t{blockIdx.x} * S::BN, t0 = int64_t{blockIdx.y} * S::BT;
-  const auto row = [&](int t) -> const float* {
-    if (t0 + t >= p.T) return nullptr;
-    return p.x + (p.rows ? p.rows[t0 + t] : t0 + t) * p.x_stride;
-  };
-  float sums[S::RT][S::RN];
-  multiply_tile<S, F>(p.W, n0, row, memory, sums);
-  each_output<S>(sums, [&](int t, int n, float sum) {
-    if (t0 + t < p.T && n0 + n < p.W.N) p.y[(t0 + t) * p.y_stride + n0 + n] = sum;
-  });
-}
-
-template <class S>
-void launch_matmul(Stream& stream, const Matmul& p) {
-  const dim3 grid(blocks_for(p.W.N, S::BN), blocks_for(p.T, S::BT));
-  with_format(p.W.format, [&](auto format) { matmul_kernel<S, format()><<<grid, kThreads, 0, on(stream)>>>(p); });
-  check_launch();
-}
 
 // Grid: rows of y.
 __global__ void embed_kernel(Embed p) {
@@ -75,11 +50,6 @@ Matrix copy_rows(const Matrix& rows, std::byte* destination) {
 }
 
 }  // namespace
-
-void matmul(Stream& stream, const Matmul& p) {
-  if (p.T <= kSlimRows) return launch_matmul<SlimTile>(stream, p);
-  launch_matmul<WideTile>(stream, p);
-}
 
 void embed(Stream& stream, const Embed& p) {
   embed_kernel<<<blocks_for(p.T, 1), kThreads, 0, on(stream)>>>(p);
