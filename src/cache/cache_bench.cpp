@@ -75,12 +75,19 @@ void publish_evicting(benchmark::State& run) {
   PrefixCache cache(limits, clock);
   std::vector<Tokens> prompts;
   for (int32_t i = 0; i < anchors + 2; ++i) prompts.push_back(random_tokens(prompt_tokens(run), rng));
-  for (const Tokens& prompt : prompts) prompt_published(cache, prompt);
+  // A newcomer worth less than all that is there is refused: that is work too.
+  const auto publish = [&](const Tokens& prompt) {
+    clock.advance_ns(60'000'000'000);
+    auto lease = cache.acquire({.tokens = prompt, .continues = true}, static_cast<int64_t>(prompt.size()));
+    WP_ASSERT(lease);
+    publish_tail(cache, *lease, prompt);
+  };
+  for (const Tokens& prompt : prompts) publish(prompt);
   size_t next = 0;
   for (auto _ : run) {
     Tokens& prompt = prompts[next++ % prompts.size()];
     prompt.front() = static_cast<TokenId>(next % (1u << 30));  // New from its first token on.
-    prompt_published(cache, prompt);
+    publish(prompt);
   }
   run.counters["evictions"] = static_cast<double>(cache.stats().evictions_by_reason[3]);
 }
