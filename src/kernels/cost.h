@@ -32,7 +32,7 @@ inline Cost cost_of(const Experts& p) {
   const auto T = static_cast<double>(p.T), M = static_cast<double>(p.M), F = static_cast<double>(p.F);
   const auto E = static_cast<double>(p.E), A = static_cast<double>(p.A);
   const double met = E * (1 - std::pow(1 - A / E, T));
-  const ExpertWeights& one = p.matrices[0];
+  const ExpertWeights& one = p.first;  // `matrices` may lie where the host cannot read.
   return {6 * T * A * M * F,
           met * (weight_bytes(one.gate) + weight_bytes(one.up) + weight_bytes(one.down)) + 4 * T * M * (2 + A)};
 }

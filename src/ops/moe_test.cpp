@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/cost.h"
 #include "testing/op_case.h"
 #include "testing/seeds.h"
 
@@ -131,6 +132,16 @@ TEST(Experts, RowsAreIndependent) {
       }
       op.give(y);
     });
+}
+
+// A profile asks for the work of a launch on the host, where the array of matrices need not be readable.
+TEST(Experts, WorkIsKnownWithoutTheMatrices) {
+  const Matrix one{.format = WeightFormat::nvfp4, .N = 64, .K = 64};
+  const kernels::Experts launch{
+      .T = 2, .M = 64, .F = 64, .E = 4, .A = 4, .matrices = nullptr, .first = {.gate = one, .up = one, .down = one}};
+  const Cost cost = kernels::cost_of(launch);
+  EXPECT_EQ(cost.flops, 6.0 * 2 * 4 * 64 * 64);
+  EXPECT_EQ(cost.bytes, 4.0 * 3 * 64 * 64 * 9 / 16 + 4.0 * 2 * 64 * (2 + 4));  // All four experts are met.
 }
 
 // One expert, weight 1, no shared part: the formula by hand.
