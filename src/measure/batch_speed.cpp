@@ -4,11 +4,12 @@
 #include <numeric>
 
 #include "core/clock.h"
-#include "core/rng.h"
-#include "measure/statistics.h"
+#include "measure/model_runner.h"
 
 namespace wp::measure {
 namespace {
+
+constexpr Seed kTokenSeed = 13;
 
 // Memory for `sequences` sequences of one prompt: its pages first, then those that each sequence writes.
 struct BatchRun {
@@ -95,9 +96,7 @@ Result<std::vector<BenchRow>> run_batch_bench(const Model& model, Device& device
   const ModelInfo& info = model.info();
   const int64_t largest = *std::max_element(options.batches.begin(), options.batches.end());
   WP_TRY(const auto run, BatchRun::make(model, device, options, largest));
-  Rng rng(13);
-  std::vector<TokenId> tokens(static_cast<size_t>(std::max(run->depth, largest * options.generated)));
-  for (TokenId& token : tokens) token = static_cast<TokenId>(rng.between(0, info.vocabulary - 1));
+  const auto tokens = random_tokens(std::max(run->depth, largest * options.generated), info.vocabulary, kTokenSeed);
   run->read_prompt(tokens);
   for (const int64_t batch : options.batches) {
     BenchRow row{.test = cat("tg", options.generated, " x", batch, run->depth > 0 ? cat(" @ d", run->depth) : ""),
@@ -110,15 +109,9 @@ Result<std::vector<BenchRow>> run_batch_bench(const Model& model, Device& device
         run->step(std::span(tokens).subspan(static_cast<size_t>(i * batch), static_cast<size_t>(batch)), i);
       if (repetition >= 0) row.seconds.push_back(static_cast<double>(system_clock().now_ns() - begin_ns) * 1e-9);
     }
-    std::vector<double> speeds;
-    for (const double seconds : row.seconds) speeds.push_back(static_cast<double>(row.tokens) / seconds);
-    row.tokens_per_s = mean(speeds);
-    row.deviation = deviation(speeds);
     row.multiply_adds =
         static_cast<double>(batch) * multiply_adds_needed(info, run->depth, options.generated, options.generated);
-    if (peak.gflops > 0)
-      row.share_of_peak =
-          2 * row.multiply_adds / static_cast<double>(row.tokens) * row.tokens_per_s / (peak.gflops * 1e9);
+    fill_speeds(row, peak);
     rows.push_back(std::move(row));
   }
   return rows;

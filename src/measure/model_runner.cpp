@@ -70,6 +70,22 @@ std::span<const float> ModelRunner::run_last(Phase phase, std::span<const TokenI
   return {run(phase, tokens, {&last, 1}).f32(), static_cast<size_t>(info().vocabulary)};
 }
 
+void ModelRunner::prefill(std::span<const TokenId> tokens, int64_t pass_tokens, bool keep_end) {
+  for (size_t at = 0; at < tokens.size();) {
+    const size_t rows = std::min(tokens.size() - at, static_cast<size_t>(pass_tokens));
+    if (keep_end && at + rows == tokens.size()) keep_state_of_next_pass();
+    run_last(Phase::prefill, tokens.subspan(at, rows));
+    at += rows;
+  }
+}
+
+std::vector<TokenId> random_tokens(int64_t count, int64_t vocabulary, Seed seed) {
+  Rng rng(seed);
+  std::vector<TokenId> tokens(static_cast<size_t>(count));
+  for (TokenId& token : tokens) token = static_cast<TokenId>(rng.between(0, vocabulary - 1));
+  return tokens;
+}
+
 int64_t rows_with_logits(const ModelInfo& info, int64_t rows_wanted) {
   const int64_t fitting = (64 << 20) / (info.vocabulary * 4) / kPageRows * kPageRows;
   return std::max(kPageRows, std::min(rows_wanted, fitting));

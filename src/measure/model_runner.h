@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/rng.h"
 #include "device/device.h"
 #include "model/model.h"
 
@@ -33,6 +34,9 @@ class ModelRunner {
   // As run() with the last row's logits.
   std::span<const float> run_last(Phase phase, std::span<const TokenId> tokens);
 
+  // Reads `tokens` in passes of `pass_tokens` rows; where `keep_end`, their state is kept.
+  void prefill(std::span<const TokenId> tokens, int64_t pass_tokens, bool keep_end = false);
+
   Stream& stream() { return stream_; }
   const ModelInfo& info() const { return model_.info(); }
   const RunnerLimits& limits() const { return limits_; }
@@ -51,6 +55,9 @@ class ModelRunner {
   StateSource source_ = StateSource::zero;  // Of the next pass.
   bool keep_next_ = false;
 };
+
+// Any tokens of the vocabulary, the same for the same seed.
+std::vector<TokenId> random_tokens(int64_t count, int64_t vocabulary, Seed seed);
 
 // Rows of a pass whose logits are all wanted: on the grid, and the logits within 64 MiB.
 int64_t rows_with_logits(const ModelInfo& info, int64_t rows_wanted);

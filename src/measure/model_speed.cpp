@@ -16,25 +16,11 @@ constexpr int64_t kIndexBlock = 4;  // Keys of a block that the indexer scores.
 
 int64_t on_grid(int64_t tokens) { return (tokens + kPageRows - 1) / kPageRows * kPageRows; }
 
-std::vector<TokenId> random_tokens(int64_t count, int64_t vocabulary) {
-  Rng rng(kTokenSeed);
-  std::vector<TokenId> tokens(static_cast<size_t>(count));
-  for (TokenId& token : tokens) token = static_cast<TokenId>(rng.between(0, vocabulary - 1));
-  return tokens;
-}
-
-void prefill(ModelRunner& runner, std::span<const TokenId> tokens, int64_t pass_tokens, bool keep_end) {
-  for (size_t at = 0; at < tokens.size();) {
-    const size_t rows = std::min(tokens.size() - at, static_cast<size_t>(pass_tokens));
-    if (keep_end && at + rows == tokens.size()) runner.keep_state_of_next_pass();
-    runner.run_last(Phase::prefill, tokens.subspan(at, rows));
-    at += rows;
-  }
-}
-
 void decode(ModelRunner& runner, TokenId token, int64_t count) {
   for (int64_t i = 0; i < count; ++i) token = argmax(runner.run_last(Phase::decode, {&token, 1}));
 }
+
+}  // namespace
 
 void fill_speeds(BenchRow& row, const FmaPeak& peak) {
   std::vector<double> speeds;
@@ -44,8 +30,6 @@ void fill_speeds(BenchRow& row, const FmaPeak& peak) {
   const double flops = 2 * row.multiply_adds / static_cast<double>(row.tokens) * row.tokens_per_s;
   row.share_of_peak = peak.gflops > 0 ? flops / (peak.gflops * 1e9) : 0;
 }
-
-}  // namespace
 
 double multiply_adds_needed(const ModelInfo& info, int64_t begin, int64_t rows, int64_t logit_rows) {
   double sum = info.multiply_adds_per_token * static_cast<double>(rows) +
@@ -96,14 +80,14 @@ Result<std::vector<BenchRow>> run_bench(const Model& model, Device& device, cons
   }
   if (rows.empty()) return Error{ErrorCode::bad_request, "bench: expected at least one test (-p or -n), found none"};
   WP_TRY(const auto runner, ModelRunner::make(model, device, {tokens_max, options.pass_tokens, 1}));
-  const std::vector<TokenId> tokens = random_tokens(tokens_max, info.vocabulary);
+  const std::vector<TokenId> tokens = random_tokens(tokens_max, info.vocabulary, kTokenSeed);
 
   int64_t prepared_depth = -1;
   for (BenchRow& row : rows) {
     if (row.depth != prepared_depth && row.depth > 0) {
       if (options.progress) options.progress(cat("reading ", row.depth, " tokens"), 0, options.repetitions);
       runner->restart();
-      prefill(*runner, std::span(tokens).first(row.depth), options.pass_tokens, true);
+      runner->prefill(std::span(tokens).first(row.depth), options.pass_tokens, true);
       prepared_depth = row.depth;
     }
     for (int64_t repetition = -1; repetition < options.repetitions; ++repetition) {  // The first warms up.
@@ -111,7 +95,7 @@ Result<std::vector<BenchRow>> run_bench(const Model& model, Device& device, cons
       else runner->restart();
       const int64_t begin_ns = system_clock().now_ns();
       if (row.decode) decode(*runner, tokens[0], repetition < 0 ? std::min<int64_t>(row.tokens, 8) : row.tokens);
-      else prefill(*runner, std::span(tokens).subspan(row.depth, row.tokens), options.pass_tokens, false);
+      else runner->prefill(std::span(tokens).subspan(row.depth, row.tokens), options.pass_tokens);
       if (repetition >= 0) row.seconds.push_back(static_cast<double>(system_clock().now_ns() - begin_ns) * 1e-9);
       if (options.progress) options.progress(row.test, repetition + 1, options.repetitions);
     }

@@ -31,8 +31,11 @@ struct BenchRow {
   double tokens_per_s = 0, deviation = 0;
   double multiply_adds = 0;  // Of one repetition, those that the model needs.
   double share_of_peak = 0;  // At the mean speed.
-  double bytes = 0;          // Decode: that one repetition must read or write, each once.
+  double bytes = 0;          // Decode of one: that a repetition must read or write, each once; 0: not counted.
 };
+
+// The speed of a row whose repetitions were timed, and its share of the peak.
+void fill_speeds(BenchRow& row, const FmaPeak& peak);
 
 // Multiply-adds that the model needs for rows [begin, begin + rows), with `logit_rows` of them through the head.
 double multiply_adds_needed(const ModelInfo& info, int64_t begin, int64_t rows, int64_t logit_rows);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/clock.h"
-#include "core/rng.h"
 #include "measure/model_runner.h"
 #include "measure/statistics.h"
 
@@ -11,18 +10,7 @@ namespace wp::measure {
 namespace {
 
 constexpr size_t kLaunchesMax = 1 << 18;
-
-std::vector<TokenId> random_prompt(int64_t count, int64_t vocabulary) {
-  Rng rng(11);
-  std::vector<TokenId> tokens(static_cast<size_t>(count));
-  for (TokenId& token : tokens) token = static_cast<TokenId>(rng.between(0, vocabulary - 1));
-  return tokens;
-}
-
-void prefill(ModelRunner& runner, std::span<const TokenId> tokens, int64_t pass_tokens) {
-  for (size_t at = 0; at < tokens.size(); at += static_cast<size_t>(pass_tokens))
-    runner.run_last(Phase::prefill, tokens.subspan(at, std::min(tokens.size() - at, static_cast<size_t>(pass_tokens))));
-}
+constexpr Seed kTokenSeed = 11;
 
 double seconds_of(const std::function<void()>& work) {
   const int64_t begin_ns = system_clock().now_ns();
@@ -82,19 +70,19 @@ Result<std::vector<ProfilePhase>> run_profile(const Model& model, Device& device
                            {.tokens_max = options.prompt + 2 * options.steps + 2 * kPageRows,
                             .rows_max = std::max<int64_t>(1, std::min(options.prompt, options.pass_tokens)),
                             .logit_rows_max = 1}));
-  const auto tokens = random_prompt(options.prompt + 1, model.info().vocabulary);
+  const auto tokens = random_tokens(options.prompt + 1, model.info().vocabulary, kTokenSeed);
   const std::span<const TokenId> prompt = std::span(tokens).first(static_cast<size_t>(options.prompt));
   Recorder recorder(kLaunchesMax, Recorder::Timing::events);
   const auto steps = [&](int64_t count) {
     for (int64_t i = 0; i < count; ++i) runner->run_last(Phase::decode, {&tokens[prompt.size()], 1});
   };
 
-  prefill(*runner, prompt, options.pass_tokens);  // Kernels are loaded.
+  runner->prefill(prompt, options.pass_tokens);  // Kernels are loaded.
   runner->restart();
-  const double plain_prefill = seconds_of([&] { prefill(*runner, prompt, options.pass_tokens); });
+  const double plain_prefill = seconds_of([&] { runner->prefill(prompt, options.pass_tokens); });
   runner->restart();
   runner->stream().record(&recorder);
-  prefill(*runner, prompt, options.pass_tokens);
+  runner->prefill(prompt, options.pass_tokens);
   std::vector<ProfilePhase> phases;
   phases.push_back(phase_of(cat("prefill ", options.prompt), recorder, 1, static_cast<double>(options.prompt)));
   phases[0].span_seconds = span_of(recorder);
