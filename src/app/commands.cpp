@@ -54,6 +54,10 @@ int exit_code(ErrorCode code) {
   return 70;
 }
 
+FlagSpec json_flag(const std::string& group) {
+  return {.name = "json", .kind = FlagKind::boolean, .fallback = "false", .help = "As one JSON object", .group = group};
+}
+
 std::vector<FlagSpec> joined(std::vector<FlagSpec> flags, const std::vector<FlagSpec>& more) {
   flags.insert(flags.end(), more.begin(), more.end());
   return flags;

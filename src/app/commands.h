@@ -32,6 +32,7 @@ std::string overview();  // `warmpath help`: a line for each command.
 int exit_code(ErrorCode code);
 
 // Adds `more` behind `flags`.
+FlagSpec json_flag(const std::string& group = "General");  // --json: one object on stdout
 std::vector<FlagSpec> joined(std::vector<FlagSpec> flags, const std::vector<FlagSpec>& more);
 
 std::string version_text();  // "0.1.0 (abc1234, gcc 12.2, cpu)"

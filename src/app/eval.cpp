@@ -78,11 +78,7 @@ Command eval_command() {
                             .help = "Longest first prompt",
                             .group = "Gate",
                             .low = 40},
-                           {.name = "json",
-                            .kind = FlagKind::boolean,
-                            .fallback = "false",
-                            .help = "As one JSON object",
-                            .group = "Gate"}},
+                           json_flag("Gate")},
                           device_flags()),
           .run = eval};
 }

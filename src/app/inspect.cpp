@@ -176,7 +176,7 @@ Command inspect_command() {
             .fallback = "true",
             .help = "Finished turns are consolidated before the next begins",
             .group = "Why"},
-           {.name = "json", .kind = FlagKind::boolean, .fallback = "false", .help = "As one JSON object"}},
+           json_flag()},
       .run = inspect};
 }
 

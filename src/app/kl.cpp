@@ -86,11 +86,7 @@ Command kl_command() {
                             .fallback = "false",
                             .help = "Print every row, not the worst ones",
                             .group = "Gate"},
-                           {.name = "json",
-                            .kind = FlagKind::boolean,
-                            .fallback = "false",
-                            .help = "As one JSON object",
-                            .group = "Gate"}},
+                           json_flag("Gate")},
                           device_flags()),
           .run = kl};
 }

@@ -100,11 +100,7 @@ Command perplexity_command() {
                         .help = "How near, as a share",
                         .group = "Gate",
                         .low = 0},
-                       {.name = "json",
-                        .kind = FlagKind::boolean,
-                        .fallback = "false",
-                        .help = "As one JSON object",
-                        .group = "Gate"}},
+                       json_flag("Gate")},
                       device_flags()),
       .run = perplexity};
 }

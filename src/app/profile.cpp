@@ -95,11 +95,7 @@ Command profile_command() {
                             .fallback = "false",
                             .help = "Print what a GPU would launch and copy, on any machine",
                             .group = "Profile"},
-                           {.name = "json",
-                            .kind = FlagKind::boolean,
-                            .fallback = "false",
-                            .help = "As one JSON object",
-                            .group = "Profile"}},
+                           json_flag("Profile")},
                           device_flags()),
           .run = profile};
 }

@@ -91,7 +91,7 @@ Command version_command() {
           .positionals = {},
           .summary = "version, commit, compiler, backends",
           .examples = "",
-          .flags = {{.name = "json", .kind = FlagKind::boolean, .fallback = "false", .help = "As one JSON object"}},
+          .flags = {json_flag()},
           .run = version};
 }
 
