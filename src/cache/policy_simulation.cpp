@@ -19,15 +19,6 @@ constexpr int64_t kTurnNs = 5'000'000'000;
 
 using Tokens = std::vector<TokenId>;
 
-class StepClock final : public Clock {
- public:
-  int64_t now_ns() override { return now_ns_; }
-  void advance_ns(int64_t ns) { now_ns_ += ns; }
-
- private:
-  int64_t now_ns_ = 0;
-};
-
 struct Prompt {
   const Tokens& tokens;
   int64_t system_end;  // 0: none.
@@ -104,7 +95,7 @@ class CacheKeeper final : public Keeper {
   }
 
  private:
-  StepClock clock_;
+  ManualClock clock_;
   PrefixCache cache_;
 };
 

@@ -127,16 +127,3 @@ struct PrefixCachePeer {
 };
 
 }  // namespace wp
-
-namespace wp::testing {
-
-class ManualClock : public Clock {
- public:
-  int64_t now_ns() override { return now_ns_; }
-  void advance_ns(int64_t by_ns) { now_ns_ += by_ns; }
-
- private:
-  int64_t now_ns_ = 1;
-};
-
-}  // namespace wp::testing
