@@ -22,6 +22,13 @@ const char* name(EvictionReason reason) {
   return kNames[static_cast<size_t>(reason)];
 }
 
+std::span<const TokenId> tokens_around(std::span<const TokenId> tokens, int64_t position) {
+  const auto n = static_cast<int64_t>(tokens.size());
+  const int64_t begin = std::clamp<int64_t>(position - kDivergenceTokens, 0, n);
+  const int64_t end = std::clamp<int64_t>(position + kDivergenceTokens, begin, n);
+  return tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+}
+
 Lease::Lease(Lease&& other) noexcept
     : cache_(std::exchange(other.cache_, nullptr)), record_(std::exchange(other.record_, nullptr)) {}
 

@@ -87,6 +87,10 @@ struct Match {
   int64_t branch_position = 0;  // Where a class B anchor would serve the next such request; 0: nowhere.
 };
 
+constexpr int64_t kDivergenceTokens = 12;  // On either side, where a prompt and a known path are shown.
+// That part of a prompt.
+std::span<const TokenId> tokens_around(std::span<const TokenId> tokens, int64_t position);
+
 class PrefixCache;
 struct LeaseRecord;
 

@@ -24,7 +24,6 @@ constexpr int64_t kCapturePromptTokensMin = 256;
 constexpr int64_t kOneShotTokensMax = 8192;
 // A gap of up to so many tokens is no miss (15.2): a margin, and a boundary.
 constexpr int64_t kGapTokensMax = 2 * kPageTokens;
-constexpr int64_t kDivergenceTokens = 12;
 // Values within this factor are equal: among them the choice is random, since a working set that is larger than the
 // pool and comes round in a cycle would miss every time under any fixed order.
 constexpr double kEqualFactor = 1.5;

@@ -79,11 +79,8 @@ void log_prefix(const PrefixLine& line) {
     else fields.emplace_back(match.detail.substr(0, equals), match.detail.substr(equals + 1));
   }
   if (match.diverged_at >= 0 && match.reason == MissReason::diverged) {
-    constexpr int64_t kAround = 12;
-    const int64_t begin = std::clamp<int64_t>(match.diverged_at - kAround, 0, n);
-    const int64_t end = std::clamp<int64_t>(match.diverged_at + kAround, begin, n);
     fields.emplace_back("had", ids(match.had));
-    fields.emplace_back("got", ids(line.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin))));
+    fields.emplace_back("got", ids(tokens_around(line.tokens, match.diverged_at)));
     if (!match.nearest.empty()) fields.emplace_back("nearest", match.nearest);
   }
   if (line.anchors_are_short && match.reason == MissReason::no_anchor) fields.emplace_back("hint", "raise --anchors");

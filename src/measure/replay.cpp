@@ -27,15 +27,6 @@ int64_t common_prefix(const std::vector<TokenId>& a, const std::vector<TokenId>&
   return std::mismatch(a.begin(), a.begin() + static_cast<int64_t>(shorter), b.begin()).first - a.begin();
 }
 
-// Twelve tokens on either side.
-std::span<const TokenId> around(const std::vector<TokenId>& tokens, int64_t position) {
-  constexpr int64_t kTokens = 12;
-  const int64_t n = static_cast<int64_t>(tokens.size());
-  const int64_t begin = std::clamp<int64_t>(position - kTokens, 0, n);
-  const int64_t end = std::clamp<int64_t>(position + kTokens, begin, n);
-  return std::span(tokens).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
-}
-
 bool calls(const Json& message) {
   return message.is_object() && message.contains("tool_calls") && message["tool_calls"].is_array() &&
          !message["tool_calls"].empty();
@@ -159,7 +150,7 @@ TurnResult LocalTarget::answer(const TurnPrompt& prompt, TurnTokens* tokens) {
   }
   std::vector<TokenId> generated;
   const FinishReason finish = read(*stream, begin_ns, result, generated);
-  if (result.diverged_at >= 0) result.got = parts_.tokenizer->decode(around(tokens->prompt, result.diverged_at));
+  if (result.diverged_at >= 0) result.got = parts_.tokenizer->decode(tokens_around(tokens->prompt, result.diverged_at));
   if (result.fault.empty()) {
     consolidate(prompt, hints);
     tokens->answered = answered(prompt, tokens->prompt);
