@@ -254,11 +254,12 @@ void DiskTier::Impl::write_loop() {
   while (true) {
     to_write.wait(guard, [&] { return stop || !pending.empty(); });
     if (pending.empty()) return;
-    const Pending record = std::move(pending.front());
+    Pending record = std::move(pending.front());
     pending.pop_front();
     const SegmentPointer segment = segment_for_writing();
     writing = true;
     guard.unlock();
+    seal(record.header, record.bytes);  // Here, since whoever put it has no time for a hundred megabytes.
     const bool good = segment && write_record(*segment, record);
     guard.lock();
     writing = false;
@@ -388,7 +389,8 @@ bool DiskTier::has(PartKind kind, uint64_t key) const {
 void DiskTier::put(PartKind kind, uint64_t domain, uint64_t parent, int64_t end, std::span<const TokenId> page_tokens,
                    CaptureClass capture_class, std::vector<std::byte> bytes) {
   WP_ASSERT(static_cast<int64_t>(bytes.size()) == impl_->bytes_of(kind));
-  Pending record{make_header(kind, impl_->options.origin, domain, parent, end, page_tokens, capture_class, bytes),
+  Pending record{describe_part(kind, impl_->options.origin, domain, parent, end, page_tokens, capture_class,
+                               static_cast<int64_t>(bytes.size())),
                  std::move(bytes)};
   const auto size_bytes = static_cast<int64_t>(sizeof record.header + record.bytes.size());
   {

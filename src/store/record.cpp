@@ -20,9 +20,8 @@ uint64_t node_key(uint64_t parent, uint64_t domain, std::span<const TokenId> pag
   return hash_bytes(page_tokens.data(), page_tokens.size_bytes(), seed);
 }
 
-RecordHeader make_header(PartKind kind, const Origin& origin, uint64_t domain, uint64_t parent, int64_t end,
-                         std::span<const TokenId> page_tokens, CaptureClass capture_class,
-                         std::span<const std::byte> payload) {
+RecordHeader describe_part(PartKind kind, const Origin& origin, uint64_t domain, uint64_t parent, int64_t end,
+                           std::span<const TokenId> page_tokens, CaptureClass capture_class, int64_t payload_bytes) {
   WP_ASSERT(page_tokens.size() == kPageTokens);
   RecordHeader header{.magic = kMagic,
                       .version = kRecordVersion,
@@ -34,12 +33,26 @@ RecordHeader make_header(PartKind kind, const Origin& origin, uint64_t domain, u
                       .end = end,
                       .capture_class = static_cast<uint32_t>(capture_class),
                       .unused = 0,
-                      .payload_bytes = static_cast<int64_t>(payload.size()),
-                      .payload_hash = hash_bytes(payload.data(), payload.size()),
+                      .payload_bytes = payload_bytes,
+                      .payload_hash = 0,
                       .tokens = {},
                       .header_hash = 0};
   std::copy(page_tokens.begin(), page_tokens.end(), header.tokens.begin());
+  return header;
+}
+
+void seal(RecordHeader& header, std::span<const std::byte> payload) {
+  WP_ASSERT(header.payload_bytes == static_cast<int64_t>(payload.size()));
+  header.payload_hash = hash_bytes(payload.data(), payload.size());
   header.header_hash = hash_of(header);
+}
+
+RecordHeader make_header(PartKind kind, const Origin& origin, uint64_t domain, uint64_t parent, int64_t end,
+                         std::span<const TokenId> page_tokens, CaptureClass capture_class,
+                         std::span<const std::byte> payload) {
+  RecordHeader header = describe_part(kind, origin, domain, parent, end, page_tokens, capture_class,
+                                      static_cast<int64_t>(payload.size()));
+  seal(header, payload);
   return header;
 }
 

@@ -46,7 +46,11 @@ static_assert(sizeof(RecordHeader) == 88 + 64 * 4 + 8 && std::is_trivially_copya
 // The key of a node: all tokens from position 0 in this cache domain. Finds a candidate; tokens decide.
 uint64_t node_key(uint64_t parent, uint64_t domain, std::span<const TokenId> page_tokens);
 
-// A header over these bytes, complete with both checksums.
+// A header over `payload_bytes` bytes, key included, without its checksums; and those, over the bytes themselves.
+RecordHeader describe_part(PartKind kind, const Origin& origin, uint64_t domain, uint64_t parent, int64_t end,
+                           std::span<const TokenId> page_tokens, CaptureClass capture_class, int64_t payload_bytes);
+void seal(RecordHeader& header, std::span<const std::byte> payload);
+// Both.
 RecordHeader make_header(PartKind kind, const Origin& origin, uint64_t domain, uint64_t parent, int64_t end,
                          std::span<const TokenId> page_tokens, CaptureClass capture_class,
                          std::span<const std::byte> payload);
