@@ -91,12 +91,9 @@ int main(int argc, char** argv) {
   wp::Options options;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
-    const auto number = [&](std::string_view name, int64_t* value) {
-      if (argument.substr(0, name.size()) == name) *value = std::atoll(argv[i] + name.size());
-    };
-    number("--rounds=", &options.rounds);
-    number("--prompt=", &options.prompt);
-    number("--threads=", &options.threads);
+    wp::testing::read_number(argument, "--rounds=", &options.rounds);
+    wp::testing::read_number(argument, "--prompt=", &options.prompt);
+    wp::testing::read_number(argument, "--threads=", &options.threads);
     if (argument == "--smoke") wp::testing::set_smoke(true);
   }
   if (wp::testing::smoke()) options = {.rounds = 2, .prompt = 300, .threads = 1};

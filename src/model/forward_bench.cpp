@@ -121,11 +121,7 @@ int main(int argc, char** argv) {
   wp::Options options;
   for (int i = 1; i < argc; ++i) {
     const std::string_view flag = argv[i];
-    const auto number = [&](std::string_view name, int64_t& to) {
-      if (!flag.starts_with(name)) return false;
-      to = std::atoll(argv[i] + name.size());
-      return true;
-    };
+    const auto number = [&](std::string_view name, int64_t& to) { return wp::testing::read_number(flag, name, &to); };
     if (flag.starts_with("--benchmark_")) continue;  // Of the other bench programs; this one times whole passes.
     if (flag == "--smoke") options.prefill = 128, options.context = 64, options.repeat = 1;
     else if (flag == "--device=cuda") options.device = wp::DeviceKind::cuda;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/argmax.h"
+
 namespace wp::testing {
 
 Result<std::unique_ptr<ModelRun>> ModelRun::make(const std::string& path, DeviceKind kind, int threads,
@@ -143,7 +145,7 @@ std::vector<TokenId> ModelRun::greedy(RunningSequence& sequence, const std::vect
 }
 
 TokenId argmax(const float* logits, int64_t count) {
-  return static_cast<TokenId>(std::max_element(logits, logits + count) - logits);
+  return static_cast<TokenId>(index_of_largest({logits, static_cast<size_t>(count)}));
 }
 
 }  // namespace wp::testing
