@@ -95,7 +95,7 @@ void with_tensor_format(WeightFormat format, F f) {
 // of both, as bf16 in rows of 64 bytes, which 8 threads read without a conflict.
 template <int BT>
 struct TensorTile {
-  static constexpr int BN = 128, kTokens = BT / 32;  // kTokens: groups of 8 rows of x in a warp.
+  static constexpr int BN = 128;
   uint4 w[2][BN][kStep / 8];
   uint4 x[2][BT][kStep / 8];
 };
