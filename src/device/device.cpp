@@ -192,6 +192,7 @@ void Stream::swap(Stream& other) noexcept {
 }
 
 void* stream_handle(const Stream& stream) { return stream.handle_; }
+Lent lent_to(const Stream& stream) { return stream.lent_; }
 
 void Stream::synchronize() {
   if (handle_) device_->vendor_->synchronize(handle_);

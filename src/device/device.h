@@ -12,6 +12,7 @@
 #include "core/threads.h"
 #include "device/recorder.h"
 #include "device/stand_in.h"
+#include "device/stream_handle.h"
 
 namespace wp {
 
@@ -121,6 +122,10 @@ class Stream {
   // From shared memory that stays as it is until synchronize().
   void upload(void* to, const void* from, int64_t size_bytes);
 
+  // The device's own memory for whatever operation runs, which may leave anything in it: operands in another form. Not
+  // owned; none: operations that would use it take another way to the same bits.
+  void lend(std::byte* data, int64_t size_bytes) { lent_ = {data, size_bytes}; }
+
   // What is launched from here on belongs to this part of the model; a constant.
   void enter(const char* place) { place_ = place; }
   const char* place() const { return place_; }
@@ -133,6 +138,7 @@ class Stream {
 
  private:
   friend void* stream_handle(const Stream& stream);
+  friend Lent lent_to(const Stream& stream);
   friend class Graph;
   void swap(Stream& other) noexcept;
 
@@ -140,6 +146,7 @@ class Stream {
   void* handle_ = nullptr;
   Recorder* recorder_ = nullptr;
   const StandIn* stand_in_ = nullptr;
+  Lent lent_;
   const char* place_ = "";
 };
 

@@ -41,7 +41,8 @@ struct BatchView {
 struct Workspace {
   std::byte* data = nullptr;
   int64_t bytes_per_thread = 0;
-  int64_t threads = 0;  // Of the pool; on a GPU blocks of threads, each with a part of its own.
+  int64_t threads = 0;      // Of the pool; on a GPU blocks of threads, each with a part of its own.
+  int64_t context_max = 0;  // Tokens of the longest sequence that it was made for.
   template <class T>
   T* of(int thread) const {
     return reinterpret_cast<T*>(data + thread * bytes_per_thread);

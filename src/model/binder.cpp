@@ -133,6 +133,7 @@ Result<void> Binder::pack_for_device(Device& device, ops::WeightArena& arena,
 
 Result<ops::WeightArena> Binder::pack(Device& device, const ProgressSink& progress) {
   WP_TRY(auto arena, ops::WeightArena::make(device, packed_bytes_, shared_bytes_));
+  for (const Matrix* matrix : to_pack_) widest_ = std::max(widest_, matrix->K);
   LoadProgress state{.phase = "weights", .bytes_total = weight_bytes_};
   const auto packed = [&](const Matrix& rows) {
     state.bytes_done += rows.data_bytes() + rows.scale_bytes();

@@ -48,6 +48,7 @@ class Binder {
 
   int64_t parameters() const { return parameters_; }
   int64_t weight_bytes() const { return weight_bytes_; }
+  int64_t widest() const { return widest_; }  // The longest row of a matrix that is packed.
   int64_t weight_bytes_per_token() const { return weight_bytes_ - skipped_bytes_; }
 
  private:
@@ -70,7 +71,7 @@ class Binder {
   std::vector<Shared> to_list_;  // Placed once the matrices in them are packed.
   std::vector<Shared> to_share_;
   int64_t skipped_bytes_ = 0;  // Weights that one token does not read: tables, experts it does not take.
-  int64_t parameters_ = 0, weight_bytes_ = 0, packed_bytes_ = 0, shared_bytes_ = 0;
+  int64_t parameters_ = 0, weight_bytes_ = 0, packed_bytes_ = 0, shared_bytes_ = 0, widest_ = 0;
 };
 
 // A depthwise convolution's weight, [channels, 1, taps] in the checkpoint, turned to [taps, channels]; `view` is where

@@ -32,7 +32,7 @@ class Probe {
  public:
   explicit Probe(Stream& stream) : stream_(stream), pages_(make(2 * kPages.layer_bytes())), slot_(make(kSlotBytes)) {
     const int64_t bytes = ops::workspace_bytes_per_thread(kT), parts = stream.device().workspaces();
-    workspace_ = {.data = make(bytes * parts).data(), .bytes_per_thread = bytes, .threads = parts};
+    workspace_ = {.data = make(bytes * parts).data(), .bytes_per_thread = bytes, .threads = parts, .context_max = kT};
     const Tensor row_segment = blank(DType::i32, {kT}), row_position = blank(DType::i32, {kT});
     for (int32_t t = 0; t < kT; ++t) row_position.i32()[t] = t;
     const Tensor page_ids = blank(DType::i32, {2});

@@ -222,7 +222,7 @@ Activations Qwen4Exp::plan(ScratchLayout& layout, const void* self, const Scratc
 
 void Qwen4Exp::forward(Stream& stream, const Batch& batch, Pools& pools, Scratch& memory, const Tensor& logits) const {
   auto& scratch = static_cast<TrunkScratch<Activations>&>(memory);
-  scratch.pass.begin(stream, batch, pools);
+  scratch.begin(stream, batch, pools);
   scratch.graphs.run(stream, batch, pools, logits, [&] { compute(stream, scratch, logits); });
 }
 

@@ -45,6 +45,7 @@ Result<void> finish_trunk(Binder& binder, Device& device, const ProgressSink& pr
     return Error{ErrorCode::bad_file, cat(checkpoint.path(), ": ", surplus, ": a tensor this family does not have",
                                           count > 1 ? cat(" (and ", count - 1, " more)") : std::string())};
   WP_TRY(trunk.arena, binder.pack(device, progress));
+  trunk.widest = binder.widest();
 
   const TrunkConfig& config = trunk.config;
   ModelInfo& info = trunk.info;
@@ -74,13 +75,21 @@ Result<void> check_limits(const Trunk& trunk, const ScratchLimits& limits) {
   return {};
 }
 
-CommonScratch plan_common(ScratchLayout& layout, Device& device, const TrunkConfig& config, int64_t context_max) {
+CommonScratch plan_common(ScratchLayout& layout, Device& device, const Trunk& trunk, const ScratchLimits& limits) {
+  const TrunkConfig& config = trunk.config;
+  const int64_t context_max = limits.context_max;
   const Tensor cosine = layout.f32({context_max, config.rotary / 2}),
                sine = layout.f32({context_max, config.rotary / 2});
   const int64_t bytes = ops::workspace_bytes_per_thread(context_max);
   const Tensor work = layout.take(DType::u8, {device.workspaces(), bytes});
-  return {.rope = {.cosine = cosine.f32(), .sine = sine.f32(), .rotary = config.rotary},
-          .workspace = {.data = work.data, .bytes_per_thread = bytes, .threads = device.workspaces()}};
+  CommonScratch common{.rope = {.cosine = cosine.f32(), .sine = sine.f32(), .rotary = config.rotary},
+                       .workspace = {.data = work.data,
+                                     .bytes_per_thread = bytes,
+                                     .threads = device.workspaces(),
+                                     .context_max = context_max},
+                       .lent = {}};
+  if (!reads_host_memory(device.kind())) common.lent = layout.take(DType::u8, {limits.rows_max, trunk.widest * 2});
+  return common;
 }
 
 void fill_common(const CommonScratch& common, Device& device, const TrunkConfig& config, int64_t context_max) {

@@ -27,6 +27,7 @@ struct Trunk {
   Matrix head;   // [V, M]
   StateLayout state;
   int64_t page_bytes = 0;
+  int64_t widest = 0;  // The longest row that a packed matrix multiplies.
   ModelInfo info;
 };
 
@@ -42,8 +43,9 @@ std::string describe_layers(const TrunkConfig& config, const char* attention);
 struct CommonScratch {
   kernels::Rope rope;
   ops::Workspace workspace;
+  Tensor lent;  // Of streams (Stream::lend): as many rows of the widest product as a pass has, in bf16.
 };
-CommonScratch plan_common(ScratchLayout& layout, Device& device, const TrunkConfig& config, int64_t context_max);
+CommonScratch plan_common(ScratchLayout& layout, Device& device, const Trunk& trunk, const ScratchLimits& limits);
 void fill_common(const CommonScratch& common, Device& device, const TrunkConfig& config, int64_t context_max);
 Result<void> check_limits(const Trunk& trunk, const ScratchLimits& limits);
 
@@ -59,12 +61,18 @@ class TrunkScratch : public Scratch {
   static int64_t planned_bytes(Device& device, const Trunk& trunk, const void* model, const ScratchLimits& limits,
                                Plan plan) {
     ScratchLayout sizes;
-    plan_common(sizes, device, trunk.config, limits.context_max);
+    plan_common(sizes, device, trunk, limits);
     plan(sizes, model, limits);
     return sizes.size_bytes();
   }
 
   int64_t size_bytes() const override { return buffer_.size_bytes() + pass.size_bytes(); }
+
+  // Pass::begin, with the memory that operations may use.
+  void begin(Stream& stream, const Batch& batch, Pools& pools) {
+    stream.lend(lent_.data, lent_ ? lent_.size_bytes() : 0);
+    pass.begin(stream, batch, pools);
+  }
 
   Pass pass;
   DecodeGraphs graphs;
@@ -75,6 +83,7 @@ class TrunkScratch : public Scratch {
  private:
   TrunkScratch(const ScratchLimits& limits, int64_t page_bytes) : pass(limits, page_bytes) {}
   Buffer buffer_;
+  Tensor lent_;
 };
 
 template <class A>
@@ -86,11 +95,12 @@ Result<std::unique_ptr<Scratch>> TrunkScratch<A>::make(Device& device, const Tru
          Buffer::make(device, planned_bytes(device, trunk, model, limits, plan), "scratch", Memory::device));
   WP_TRY(scratch->pass.prepare(device));
   ScratchLayout layout(scratch->buffer_.data());
-  const CommonScratch common = plan_common(layout, device, trunk.config, limits.context_max);
+  const CommonScratch common = plan_common(layout, device, trunk, limits);
   scratch->a = plan(layout, model, limits);
   fill_common(common, device, trunk.config, limits.context_max);
   scratch->rope = common.rope;
   scratch->workspace = common.workspace;
+  scratch->lent_ = common.lent;
   return std::unique_ptr<Scratch>(std::move(scratch));
 }
 

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/test_targets.h"
 #include "ops/tables.h"
+#include "ops/workspace.h"
 #include "testing/op_case.h"
 
 namespace wp::testing {
@@ -20,15 +21,42 @@ std::vector<DeviceKind> backends() {
 
 namespace {
 
-std::vector<float> results_of(DeviceKind kind, int threads, Seed seed, const std::function<void(OpCase&)>& run) {
+std::unique_ptr<Device> device_of(DeviceKind kind, int threads) {
   auto device = Device::make(kind, threads);
   EXPECT_TRUE(device.ok()) << device.error().message;
-  Stream stream(**device);
+  return std::move(*device);
+}
+
+// A device with memory of its own is made once, with what cases take from it.
+struct OwnMemory {
+  explicit OwnMemory(DeviceKind kind) : device(device_of(kind, 1)) {
+    const auto make = [&](int64_t bytes, Memory memory) {
+      auto made = Buffer::make(*device, bytes, "tests", memory);
+      WP_ASSERT(made.ok());
+      return std::move(*made);
+    };
+    cases = {make(256 << 20, Memory::shared),
+             make(device->workspaces() * ops::workspace_bytes_per_thread(32768), Memory::device)};
+    lent = make(16 << 20, Memory::device);
+  }
+  std::unique_ptr<Device> device;
+  OpCase::Memory cases;
+  Buffer lent;
+};
+
+std::vector<float> results_of(DeviceKind kind, int threads, Seed seed, const std::function<void(OpCase&)>& run) {
   Recorder recorder(1);  // A recorded launch has finished when it returns: tests read results at once.
-  stream.record(&recorder);
-  OpCase op(stream, seed);
-  run(op);
-  return op.results();
+  const auto results = [&](Device& device, OwnMemory* memory) {
+    Stream stream(device);
+    stream.record(&recorder);
+    if (memory) stream.lend(memory->lent.data(), memory->lent.size_bytes());
+    OpCase op(stream, seed, memory ? &memory->cases : nullptr);
+    run(op);
+    return op.results();
+  };
+  if (reads_host_memory(kind)) return results(*device_of(kind, threads), nullptr);
+  static OwnMemory memory(kind);  // Of the only kind there is.
+  return results(*memory.device, &memory);
 }
 
 // Products on tensor cores round their operands to bf16: half a unit in the ninth bit of each.

@@ -15,9 +15,19 @@ Buffer OpCase::buffer(int64_t size_bytes) {
   return std::move(*made);
 }
 
-Tensor OpCase::blank(const Shape& shape, DType dtype) {
+Tensor OpCase::take(const Shape& shape, DType dtype) {
+  const int64_t bytes = (shape.count() * size_bytes(dtype) + 63) / 64 * 64;
+  if (memory_ && pool_used_ + bytes <= memory_->pool.size_bytes()) {
+    const Tensor tensor = memory_->pool.view(dtype, shape, pool_used_);
+    pool_used_ += bytes;
+    return tensor;
+  }
   buffers_.push_back(buffer(shape.count() * size_bytes(dtype)));
-  const Tensor tensor = buffers_.back().view(dtype, shape);
+  return buffers_.back().view(dtype, shape);
+}
+
+Tensor OpCase::blank(const Shape& shape, DType dtype) {
+  const Tensor tensor = take(shape, dtype);
   if (tensor.size_bytes() > 0) std::memset(tensor.data, 0xFF, static_cast<size_t>(tensor.size_bytes()));
   return tensor;
 }
@@ -75,6 +85,7 @@ Matrix OpCase::rows_matrix(WeightFormat format, int64_t N, int64_t K) {
 }
 
 Matrix OpCase::packed(const Matrix& rows) {
+  if (memory_) return rows;  // Where weights stay in rows, and kernels read what tests made.
   auto arena = ops::WeightArena::make(stream_.device(), ops::packed_bytes(stream_.kind(), rows));
   WP_ASSERT(arena.ok());
   arenas_.push_back(std::make_unique<ops::WeightArena>(std::move(*arena)));
@@ -151,8 +162,10 @@ Tensor OpCase::pages() const { return pages_.view(DType::f32, {pages_.size_bytes
 kernels::Workspace OpCase::workspace(int64_t context_max) {
   const int64_t bytes = ops::workspace_bytes_per_thread(context_max);
   const int64_t parts = stream_.device().workspaces();
+  if (memory_ && parts * bytes <= memory_->work.size_bytes())
+    return {.data = memory_->work.data(), .bytes_per_thread = bytes, .threads = parts, .context_max = context_max};
   const Tensor memory = blank({parts * bytes}, DType::u8);
-  return {.data = memory.data, .bytes_per_thread = bytes, .threads = parts};
+  return {.data = memory.data, .bytes_per_thread = bytes, .threads = parts, .context_max = context_max};
 }
 
 void OpCase::give(const Tensor& tensor) {

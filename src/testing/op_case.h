@@ -25,7 +25,13 @@ struct SegmentCase {
 
 class OpCase {
  public:
-  OpCase(Stream& stream, Seed seed) : stream_(stream), rng_(seed) {}
+  // Memory of devices whose allocations are slow: where tensors are taken from, and a workspace.
+  struct Memory {
+    Buffer pool;
+    Buffer work;  // Of the device's own.
+  };
+  // `memory`: null: each tensor is an allocation.
+  OpCase(Stream& stream, Seed seed, Memory* memory = nullptr) : stream_(stream), memory_(memory), rng_(seed) {}
 
   Rng& rng() { return rng_; }
   Stream& stream() { return stream_; }
@@ -46,7 +52,7 @@ class OpCase {
   // The batch of this one segment, which begins at row 0.
   kernels::BatchView batch_of(const kernels::SegmentView& segment);
 
-  // A weight with random codes, in the checkpoint's order; and as the backend packs it.
+  // A weight with random codes, in the checkpoint's order; and as the backend packs it, if it does.
   Matrix rows_matrix(WeightFormat format, int64_t N, int64_t K);
   Matrix packed(const Matrix& rows);
   Matrix matrix(WeightFormat format, int64_t N, int64_t K) { return packed(rows_matrix(format, N, K)); }
@@ -65,8 +71,11 @@ class OpCase {
 
  private:
   Buffer buffer(int64_t size_bytes);
+  Tensor take(const Shape& shape, DType dtype);
 
   Stream& stream_;
+  Memory* memory_;
+  int64_t pool_used_ = 0;
   Rng rng_;
   std::vector<Buffer> buffers_;
   std::vector<std::unique_ptr<ops::WeightArena>> arenas_;
