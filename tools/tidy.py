@@ -16,7 +16,7 @@ TESTLIKE = re.compile(r"_(test|fuzz|bench)\.cpp$")
 VENDOR = re.compile(r"\b(cuda[A-Z]\w*|hip[A-Z]\w*|cublas\w+|__global__|_mm\d*_\w+|hwy::)")
 VENDOR_FOLDERS = ("device", "kernels", "testing")
 ENVIRONMENT = re.compile(r"\b(getenv|secure_getenv|environ)\b")
-PLACES = re.compile(r"/(home|root|work)/\w|registry\.|proxy\.")
+PLACES = re.compile(r"/(home|root|work)/\w|registry\.|(?<!fence\.)proxy\.")
 FILE_LINES_MAX, FUNCTION_LINES_MAX, COLUMNS_MAX = 600, 70, 120
 TREE_BYTES_MAX = 60 << 20
 

@@ -14,6 +14,7 @@
 #include "ops/linear.h"
 #include "ops/moe.h"
 #include "ops/packing.h"
+#include "ops/residual.h"
 
 namespace wp {
 namespace {
@@ -23,7 +24,10 @@ constexpr int64_t kM = 2560;
 // Memory of one case on the device, filled from the host.
 class Case {
  public:
-  explicit Case(Device& device) : device_(device), stream_(device) {}
+  explicit Case(Device& device) : device_(device), stream_(device) {
+    const Tensor lent = blank({8192, 4 * kM * 2}, DType::u8);
+    stream_.lend(lent.data, lent.size_bytes());
+  }
 
   Stream& stream() { return stream_; }
   Tensor blank(const Shape& shape, DType dtype = DType::f32) {
@@ -175,6 +179,24 @@ void flagship_gdn(benchmark::State& run) {
           [&](int64_t) { ops::gdn(c.stream(), batch, heads, qkv, a, b, A_log, dt_bias, 0, o, {}); });
 }
 
+void flagship_residual(benchmark::State& run) {
+  if (!device()) return run.SkipWithError("no cuda device");
+  Case c(*device());
+  constexpr int64_t kS = 4, kR = 320, kW = kS * kM;
+  const int64_t T = run.range(0);
+  std::vector<ops::GatedResidual> mixers;
+  for (int i = 0; i < 3; ++i)
+    mixers.push_back({.norm = c.filled({kW}, 0.2f),
+                      .down = c.matrix(WeightFormat::bf16, kR, kW),
+                      .up = c.matrix(WeightFormat::bf16, kW, kR),
+                      .inject = c.matrix(WeightFormat::bf16, kS, kW)});
+  const Tensor H = c.filled({T, kW}), x = c.blank({T, kM}), weights = c.blank({T, kS});
+  const ops::GatedResidualScratch scratch{c.blank({T, kW}), c.blank({T, kR + kS}), c.blank({T, kW}), {}};
+  measure(run, c, 2.0 * static_cast<double>(T * kW * (2 * kR + kS)), 8.0 * static_cast<double>(T * kW), [&](int64_t i) {
+    ops::gated_residual(c.stream(), mixers[static_cast<size_t>(i % 3)], H, x, weights, scratch);
+  });
+}
+
 const int registered = [] {
   const auto rows = [](benchmark::internal::Benchmark* bench, std::vector<int64_t> counts) {
     for (int64_t T : counts) bench->Arg(T);
@@ -193,6 +215,7 @@ const int registered = [] {
          all);
   rows(benchmark::RegisterBenchmark("flagship_matmul/head", flagship_matmul, WeightFormat::bf16, 248320, kM), {1, 8});
   rows(benchmark::RegisterBenchmark("flagship_experts", flagship_experts), all);
+  rows(benchmark::RegisterBenchmark("flagship_residual", flagship_residual), all);
   rows(benchmark::RegisterBenchmark("flagship_gdn", flagship_gdn), {1, 64, 2048, 8192});
   return 0;
 }();

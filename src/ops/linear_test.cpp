@@ -42,7 +42,7 @@ TEST(Matmul, AgreesInEveryFormatAndSize) {
     SCOPED_TRACE(testing::repeat_hint(seed));
     for (WeightFormat format : testing::all_formats())
       for (const auto& [T, N, K] : std::vector<std::array<int64_t, 3>>{
-               {1, 1, 16}, {3, 6, 64}, {8, 17, 144}, {67, 200, 256}, {9, 130, 1024}, {2, 33, 528}}) {
+               {1, 1, 16}, {3, 6, 64}, {8, 17, 144}, {67, 200, 256}, {150, 300, 192}, {9, 130, 1024}, {2, 33, 528}}) {
         SCOPED_TRACE(cat(name(format), " T ", T, " N ", N, " K ", K));
         compare_backends(seed, 1e-5, [&](OpCase& op) {
           const Tensor x = op.filled({T, K}), y = op.blank({T, N});
@@ -79,6 +79,33 @@ TEST(Matmul, RowsAreIndependent) {
         ASSERT_EQ(0, std::memcmp(gathered.rows(i, 1).data, y.rows(rows.i32()[i], 1).data, kN * 4));
       op.give(gathered);
     });
+}
+
+// Equal bits: as many rows as any kernel is made for, each row alone, and with and without memory lent to the stream.
+// The widest are cut into several slices of K and more tiles than are worked on together.
+TEST(Matmul, ManyRowsGiveTheBitsOfOne) {
+  for (WeightFormat format : testing::all_formats())
+    for (const auto& [T, N, K] :
+         std::vector<std::array<int64_t, 3>>{{65, 40, 64}, {130, 130, 1216}, {300, 260, 640}, {2200, 16, 128}}) {
+      SCOPED_TRACE(cat(name(format), " T ", T, " N ", N, " K ", K));
+      compare_backends(12, 1e-5, [&](OpCase& op) {
+        const Tensor x = op.filled({T, K}), y = op.blank({T, N}), one = op.blank({1, N});
+        const Matrix W = op.matrix(format, N, K);
+        ops::matmul(op.stream(), x, W, y);
+        for (int64_t t = 0; t < T; t += t < 130 ? 1 : 97) {
+          ops::matmul(op.stream(), x.rows(t, 1), W, one);
+          ASSERT_EQ(0, std::memcmp(one.data, y.rows(t, 1).data, static_cast<size_t>(N) * 4))
+              << name(op.stream().kind()) << " row " << t;
+        }
+        const Lent lent = lent_to(op.stream());
+        op.stream().lend(nullptr, 0);
+        const Tensor without = op.blank({T, N});
+        ops::matmul(op.stream(), x, W, without);
+        op.stream().lend(lent.data, lent.size_bytes);
+        ASSERT_EQ(0, std::memcmp(without.data, y.data, static_cast<size_t>(T * N) * 4)) << name(op.stream().kind());
+        if (T < 200) op.give(y);
+      });
+    }
 }
 
 TEST(Embed, RepeatsTheRowOfEachToken) {

@@ -107,31 +107,44 @@ TEST(Experts, Agree) {
       });
 }
 
-// Equal bits: a row of a large pass is the row computed alone.
+// Equal bits: a row of a large pass is the row computed alone; with and without memory lent to the stream.
+void expect_independent_rows(OpCase& op, WeightFormat format, int64_t T, int64_t M, int64_t F) {
+  constexpr int64_t kE = 6, kA = 3;
+  std::vector<kernels::ExpertWeights> matrices;
+  for (int64_t e = 0; e < kE; ++e)
+    matrices.push_back(
+        {.gate = op.matrix(format, F, M), .up = op.matrix(format, F, M), .down = op.matrix(format, M, F)});
+  const Tensor logits = op.filled({T, kE}), x = op.filled({T, M}), shared = op.filled({T, M});
+  const Tensor shared_gate = op.filled({T, 1}), y = op.blank({T, M}), without = op.blank({T, M}),
+               one = op.blank({1, M});
+  const auto run = [&](int64_t begin, int64_t count, const Tensor& to) {
+    const ops::Routing routing = blank_routing(op, count, kE, kA);
+    ops::router(op.stream(), logits.rows(begin, count), true, routing);
+    ops::experts(op.stream(), op.copied(matrices), matrices[0], x.rows(begin, count), routing,
+                 shared.rows(begin, count), shared_gate.rows(begin, count), to,
+                 {op.blank({count * kA, 2 * F}), op.blank({count * kA, M}), op.workspace(64)});
+  };
+  run(0, T, y);
+  for (int64_t t = 0; t < T; t += t < 60 ? 1 : 7) {
+    run(t, 1, one);
+    ASSERT_EQ(0, std::memcmp(one.data, y.rows(t, 1).data, static_cast<size_t>(M) * 4))
+        << name(op.stream().kind()) << " row " << t;
+  }
+  const Lent lent = lent_to(op.stream());
+  op.stream().lend(nullptr, 0);
+  run(0, T, without);
+  op.stream().lend(lent.data, lent.size_bytes);
+  ASSERT_EQ(0, std::memcmp(without.data, y.data, static_cast<size_t>(T * M) * 4)) << name(op.stream().kind());
+  op.give(y);
+}
+
 TEST(Experts, RowsAreIndependent) {
-  constexpr int64_t kT = 40, kM = 64, kF = 32, kE = 6, kA = 3;
-  for (const WeightFormat format : {WeightFormat::f32, WeightFormat::nvfp4})
-    compare_backends(4, 1e-4, [&](OpCase& op) {
-      std::vector<kernels::ExpertWeights> matrices;
-      for (int64_t e = 0; e < kE; ++e)
-        matrices.push_back(
-            {.gate = op.matrix(format, kF, kM), .up = op.matrix(format, kF, kM), .down = op.matrix(format, kM, kF)});
-      const Tensor logits = op.filled({kT, kE}), x = op.filled({kT, kM}), shared = op.filled({kT, kM});
-      const Tensor shared_gate = op.filled({kT, 1}), y = op.blank({kT, kM}), one = op.blank({1, kM});
-      const auto run = [&](int64_t begin, int64_t count, const Tensor& to) {
-        const ops::Routing routing = blank_routing(op, count, kE, kA);
-        ops::router(op.stream(), logits.rows(begin, count), true, routing);
-        ops::experts(op.stream(), op.copied(matrices), matrices[0], x.rows(begin, count), routing,
-                     shared.rows(begin, count), shared_gate.rows(begin, count), to,
-                     {op.blank({count * kA, 2 * kF}), op.blank({count * kA, kM}), op.workspace(64)});
-      };
-      run(0, kT, y);
-      for (int64_t t = 0; t < kT; ++t) {
-        run(t, 1, one);
-        ASSERT_EQ(0, std::memcmp(one.data, y.rows(t, 1).data, kM * 4)) << name(op.stream().kind()) << " row " << t;
-      }
-      op.give(y);
-    });
+  for (const WeightFormat format : {WeightFormat::f32, WeightFormat::nvfp4, WeightFormat::bf16, WeightFormat::fp8_row})
+    for (const auto& [T, M, F] : std::vector<std::array<int64_t, 3>>{
+             {40, 64, 32}, {50, 192, 64}, {40, 256, 128}, {100, 256, 128}, {220, 512, 128}}) {
+      SCOPED_TRACE(cat(name(format), " T ", T, " M ", M, " F ", F));
+      compare_backends(4, 1e-4, [&](OpCase& op) { expect_independent_rows(op, format, T, M, F); });
+    }
 }
 
 // A profile asks for the work of a launch on the host, where the array of matrices need not be readable.

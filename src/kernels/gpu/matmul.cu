@@ -5,6 +5,7 @@
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/tensor_cores.h"
 #include "kernels/gpu/tile.h"
+#include "kernels/gpu/wide.h"
 
 namespace wp::kernels::gpu {
 namespace {
@@ -48,37 +49,38 @@ __global__ void __launch_bounds__(kThreads) matmul_wide_kernel(Matmul p) {
     return n0 + i < p.W.N ? scale_value(p.W, (n0 + i) / 128 * ((p.W.K + 127) / 128) + block) : 0.0f;
   };
   TensorSums<BT> sums;
-  multiply_on_tensor_cores<BT, F == WeightFormat::fp8_block>(
+  multiply_on_tensor_cores<BT, F>(
       p.W.K, slice_of(p.W.K), w, [&](int i) { return row_of(p, t0 + i); }, scale, tile, sums);
   each_sum<BT>(sums, [&](int n, int t, float sum) {
     if (t0 + t < p.T && n0 + n < p.W.N) p.y[(t0 + t) * p.y_stride + n0 + n] = sum * row_scale<F>(p.W, n0 + n);
   });
 }
 
-constexpr int kSkinnyRows = 64;  // Up to here W is read once, each slice of K by a warp of its own.
+constexpr int kSkinnyRows = 32;  // Up to here W is read once, each slice of K by a warp of its own.
 
-// Few rows. Grid: 16 rows of W.
+// Few rows of x or of W. Grid: 16 rows of W, 8 kTokens rows of x.
 template <int kTokens, WeightFormat F>
 __global__ void __launch_bounds__(kThreads) matmul_skinny_kernel(Matmul p) {
   __shared__ Slices<kTokens> slices;
   const int group = threadIdx.x % 32 / 4;
-  const int64_t n0 = int64_t{blockIdx.x} * 16, last = p.W.N - 1;
+  const int64_t n0 = int64_t{blockIdx.x} * 16, last = p.W.N - 1, t0 = int64_t{blockIdx.y} * 8 * kTokens;
   const auto at_most_last = [&](int64_t n) { return n < last ? n : last; };
   const float* x[kTokens];
 #pragma unroll
-  for (int n = 0; n < kTokens; ++n) x[n] = row_of(p, n * 8 + group);
+  for (int n = 0; n < kTokens; ++n) x[n] = row_of(p, t0 + n * 8 + group);
   multiply_few_rows<kTokens, F>({p.W, at_most_last(n0 + group)}, {p.W, at_most_last(n0 + group + 8)}, x, slices);
   for (int at = threadIdx.x; at < kTokens * 8 * 16; at += kThreads) {
     const int t = at / 16, n = at % 16;
-    if (t < p.T && n0 + n < p.W.N)
-      p.y[t * p.y_stride + n0 + n] = sliced_sum<kTokens>(slices, p.W.K, t, n) * row_scale<F>(p.W, n0 + n);
+    if (t0 + t < p.T && n0 + n < p.W.N)
+      p.y[(t0 + t) * p.y_stride + n0 + n] = sliced_sum<kTokens>(slices, p.W.K, t, n) * row_scale<F>(p.W, n0 + n);
   }
 }
 
 template <int kTokens>
 void launch_skinny(Stream& stream, const Matmul& p) {
   with_tensor_format(p.W.format, [&](auto format) {
-    matmul_skinny_kernel<kTokens, format()><<<blocks_for(p.W.N, 16), kThreads, 0, on(stream)>>>(p);
+    const dim3 grid(blocks_for(p.W.N, 16), blocks_for(p.T, 8 * kTokens));
+    matmul_skinny_kernel<kTokens, format()><<<grid, kThreads, 0, on(stream)>>>(p);
   });
 }
 
@@ -100,9 +102,8 @@ void matmul(Stream& stream, const Matmul& p) {
     WP_ASSERT(rows_are_aligned(p));  // Activations of whole steps lie so.
     if (p.T <= 8) launch_skinny<1>(stream, p);
     else if (p.T <= 16) launch_skinny<2>(stream, p);
-    else if (p.T <= 32) launch_skinny<4>(stream, p);
-    else if (p.T <= kSkinnyRows) launch_skinny<8>(stream, p);
-    else launch_wide(stream, p);
+    else if (p.W.N <= 16 || p.T <= kSkinnyRows) launch_skinny<4>(stream, p);
+    else if (!matmul_wide(stream, p)) launch_wide(stream, p);
     return check_launch();
   }
   if (p.T <= kSlimRows) return launch_matmul<SlimTile>(stream, p);

@@ -1,93 +1,15 @@
-// Mixture of experts: choosing, grouping, the three products of each expert over its rows, the weighted sum.
+// Mixture of experts: the three products of each expert over its rows, the weighted sum.
 #include <cmath>
 #include <type_traits>
 
+#include "kernels/gpu/expert_tiles.h"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/tensor_cores.h"
 #include "kernels/gpu/tile.h"
+#include "kernels/gpu/wide.h"
 
 namespace wp::kernels::gpu {
 namespace {
-
-struct Best {
-  float logit;
-  int32_t expert;
-};
-
-// Ties stay with the lower expert; -0 equals 0.
-__device__ Best better(Best a, Best b) {
-  if (b.expert < 0) return a;
-  if (a.expert < 0 || b.logit > a.logit || (b.logit == a.logit && b.expert < a.expert)) return b;
-  return a;
-}
-
-// A times the best of those not yet taken. Grid: rows. Shared: one flag for each expert.
-__global__ void choose_kernel(Router p) {
-  extern __shared__ bool taken[];
-  __shared__ Best bests[kThreads];
-  __shared__ float shared[kThreads];
-  const int64_t t = blockIdx.x;
-  const float* logits = p.logits + t * p.E;
-  for (int64_t e = threadIdx.x; e < p.E; e += kThreads) taken[e] = false;
-  __syncthreads();
-  float maximum = 0;
-  for (int64_t i = 0; i < p.A; ++i) {
-    Best mine{0, -1};
-    for (int64_t e = threadIdx.x; e < p.E; e += kThreads)
-      if (!taken[e]) mine = better(mine, {logits[e], static_cast<int32_t>(e)});
-    const Best best = join_block(mine, bests, better);
-    if (i == 0) maximum = best.logit;
-    if (threadIdx.x == 0) taken[best.expert] = true;
-    __syncthreads();
-  }
-  const float all = sum_of(p.E, shared, [&](int64_t e) { return expf(logits[e] - maximum); });
-  if (threadIdx.x != 0) return;
-  int32_t *experts = p.experts + t * p.A, at = 0;
-  float *weights = p.weights + t * p.A, some = 0;
-  for (int32_t e = 0; e < p.E; ++e) {
-    if (!taken[e]) continue;
-    experts[at] = e;
-    weights[at] = expf(logits[e] - maximum);
-    some += weights[at++];
-  }
-  for (int64_t i = 0; i < p.A; ++i) weights[i] /= p.normalise ? some : all;
-}
-
-// Calls body(choice, index) for the choices of expert `blockIdx.x` in ascending order of the choice, each thread over
-// its own run of all choices; `index` counts them. Returns how many there are.
-template <class Body>
-__device__ int32_t each_choice(const Router& p, int32_t* counts, Body body) {
-  const int64_t choices = p.T * p.A, run = (choices + kThreads - 1) / kThreads, begin = threadIdx.x * run;
-  const int64_t end = begin + run < choices ? begin + run : choices;
-  int32_t mine = 0;
-  for (int64_t i = begin; i < end; ++i) mine += p.experts[i] == static_cast<int32_t>(blockIdx.x);
-  counts[threadIdx.x] = mine;
-  __syncthreads();
-  int32_t before = 0, all = 0;
-  for (int i = 0; i < kThreads; ++i) {
-    if (i == static_cast<int>(threadIdx.x)) before = all;
-    all += counts[i];
-  }
-  for (int64_t i = begin; i < end; ++i)
-    if (p.experts[i] == static_cast<int32_t>(blockIdx.x)) body(static_cast<int32_t>(i), before++);
-  return all;
-}
-
-// Grid: experts, in all three.
-__global__ void count_kernel(Router p) {
-  __shared__ int32_t counts[kThreads];
-  const int32_t all = each_choice(p, counts, [](int32_t, int32_t) {});
-  if (threadIdx.x == 0) p.offsets[blockIdx.x + 1] = all;
-}
-__global__ void offsets_kernel(Router p) {
-  p.offsets[0] = 0;
-  for (int64_t e = 0; e < p.E; ++e) p.offsets[e + 1] += p.offsets[e];
-}
-__global__ void order_kernel(Router p) {
-  __shared__ int32_t counts[kThreads];
-  int32_t* order = p.order + p.offsets[blockIdx.x];
-  each_choice(p, counts, [&](int32_t choice, int32_t index) { order[index] = choice; });
-}
 
 // hidden = silu(gate x) * (up x). Grid: tiles of F, experts; a block walks its expert's rows.
 template <class S, WeightFormat F>
@@ -130,15 +52,6 @@ __global__ void down_kernel(Experts p) {
   }
 }
 
-// Up to `rows` choices of one expert, in the order of the grouping.
-struct ExpertTile {
-  int32_t expert, begin, end;
-};
-struct TileList {
-  int32_t count;
-  ExpertTile tiles[1];  // As many.
-};
-
 // One block of threads. Tiles of lower experts come first.
 __global__ void list_tiles_kernel(Experts p, int32_t rows) {
   __shared__ int32_t ends[kThreads];
@@ -163,20 +76,6 @@ __global__ void list_tiles_kernel(Experts p, int32_t rows) {
   if (threadIdx.x == kThreads - 1) list->count = ends[threadIdx.x];
 }
 
-__device__ bool tile_of(const Experts& p, ExpertTile& tile) {
-  const auto* list = reinterpret_cast<const TileList*>(p.workspace.data);
-  if (static_cast<int32_t>(blockIdx.y) >= list->count) return false;
-  tile = list->tiles[blockIdx.y];
-  return true;
-}
-
-__device__ const float* input_row(const Experts& p, const ExpertTile& tile, int t) {
-  return tile.begin + t < tile.end ? p.x + p.order[tile.begin + t] / p.A * p.M : nullptr;
-}
-__device__ const float* hidden_row(const Experts& p, const ExpertTile& tile, int t) {
-  return tile.begin + t < tile.end ? p.hidden + int64_t{p.order[tile.begin + t]} * 2 * p.F : nullptr;
-}
-
 // hidden = silu(gate x) * (up x) for 64 of F: tile rows are 16 of gate, the same 16 of up, and so on, so that a thread
 // has both. Grid: F / 64, tiles.
 template <int BT, WeightFormat F>
@@ -197,7 +96,7 @@ __global__ void __launch_bounds__(kThreads) wide_gate_up_kernel(Experts p) {
     return scale_value(is_up(i) ? up : gate, n / 128 * (p.M / 128) + block);
   };
   TensorSums<BT> sums;
-  multiply_on_tensor_cores<BT, F == WeightFormat::fp8_block>(
+  multiply_on_tensor_cores<BT, F>(
       p.M, slice_of(p.M), w, [&](int t) { return input_row(p, tile, t); }, scale, memory, sums);
 #pragma unroll
   for (int m = 0; m < 4; m += 2)
@@ -228,7 +127,7 @@ __global__ void __launch_bounds__(kThreads) wide_down_kernel(Experts p) {
     return scale_value(down, (n0 + i < p.M ? n0 + i : 0) / 128 * (p.F / 128) + block);
   };
   TensorSums<BT> sums;
-  multiply_on_tensor_cores<BT, F == WeightFormat::fp8_block>(
+  multiply_on_tensor_cores<BT, F>(
       p.F, slice_of(p.F), w, [&](int t) { return hidden_row(p, tile, t); }, scale, memory, sums);
   each_sum<BT>(sums, [&](int n, int t, float sum) {
     if (tile.begin + t < tile.end && n0 + n < p.M)
@@ -293,15 +192,6 @@ void launch_experts(Stream& stream, const Experts& p, WeightFormat gate_up, Weig
   });
 }
 
-// A list for tiles of so many rows, and an upper bound of how many there are.
-unsigned list_tiles(Stream& stream, const Experts& p, int32_t rows) {
-  const int64_t choices = p.T * p.A, all = choices / rows + p.E, most = all < choices ? all : choices;
-  WP_ASSERT(static_cast<int64_t>(sizeof(TileList)) + most * static_cast<int64_t>(sizeof(ExpertTile)) <=
-            p.workspace.bytes_per_thread * p.workspace.threads);
-  list_tiles_kernel<<<1, kThreads, 0, on(stream)>>>(p, rows);
-  return static_cast<unsigned>(most);
-}
-
 template <int BT>
 void launch_wide(Stream& stream, const Experts& p, WeightFormat gate_up, WeightFormat down) {
   const unsigned tiles = list_tiles(stream, p, BT);
@@ -326,6 +216,10 @@ void launch_few(Stream& stream, const Experts& p, WeightFormat gate_up, WeightFo
 // Any of them gives the same bits: tiles are for speed.
 void launch_on_tensor_cores(Stream& stream, const Experts& p, WeightFormat gate_up, WeightFormat down) {
   const int64_t choices = p.T * p.A;
+  if (experts_in_chains(p)) {
+    if (choices <= 4 * p.E || !experts_wide(stream, p)) experts_few(stream, p);
+    return;
+  }
   if (choices <= 4 * p.E) return launch_few(stream, p, gate_up, down);
   if (choices <= 40 * p.E) return launch_wide<32>(stream, p, gate_up, down);
   launch_wide<64>(stream, p, gate_up, down);
@@ -333,13 +227,12 @@ void launch_on_tensor_cores(Stream& stream, const Experts& p, WeightFormat gate_
 
 }  // namespace
 
-void router(Stream& stream, const Router& p) {
-  const auto E = static_cast<unsigned>(p.E);
-  choose_kernel<<<blocks_for(p.T, 1), kThreads, E, on(stream)>>>(p);
-  count_kernel<<<E, kThreads, 0, on(stream)>>>(p);
-  offsets_kernel<<<1, 1, 0, on(stream)>>>(p);
-  order_kernel<<<E, kThreads, 0, on(stream)>>>(p);
-  check_launch();
+unsigned list_tiles(Stream& stream, const Experts& p, int32_t rows) {
+  const int64_t choices = p.T * p.A, all = choices / rows + p.E, most = all < choices ? all : choices;
+  WP_ASSERT(static_cast<int64_t>(sizeof(TileList)) + most * static_cast<int64_t>(sizeof(ExpertTile)) <=
+            p.workspace.bytes_per_thread * p.workspace.threads);
+  list_tiles_kernel<<<1, kThreads, 0, on(stream)>>>(p, rows);
+  return static_cast<unsigned>(most);
 }
 
 void experts(Stream& stream, const Experts& p) {

@@ -1,9 +1,11 @@
 // Products on tensor cores, bf16 operands and f32 sums: what matmul and experts share.
 //
 // One order for each shape of weights, whatever the number of rows and the tile they lie in: K is cut into slices
-// (slice_of); within a slice one chain of m16n8k16 steps over ascending k; slices are added in ascending order. Within
+// (slice_of; experts in chains have one, wide.h); within a slice one chain of steps of 16 over ascending k; slices are
+// added in ascending order. Within
 // 32 values of k, thread `quad` of four takes 8 neighbours, 4 to a step: a fixed permutation that lets it load 16 bytes
-// at a time. W lies on the M side, rows of x on the N side, in every kernel.
+// at a time. W lies on the M side, rows of x on the N side, in every kernel. The sum of a step does not depend on the
+// place of its 16 products, nor on the instruction (mma.sync, wgmma): equal bits on the H200, tested at every tile.
 #pragma once
 
 #include "kernels/gpu/device_math.h"
@@ -43,8 +45,47 @@ __device__ inline uint32_t bf16_pair(float low, float high) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
+// In which order four neighbours of k lie in two registers: nvfp4 codes come out of their word in pairs two apart.
+template <WeightFormat F>
+__device__ inline uint2 bf16_four(float4 x) {
+  if constexpr (F == WeightFormat::nvfp4) return {bf16_pair(x.x, x.z), bf16_pair(x.y, x.w)};
+  return {bf16_pair(x.x, x.y), bf16_pair(x.z, x.w)};
+}
+template <WeightFormat F>
 __device__ inline uint4 bf16_eight(float4 a, float4 b) {
-  return {bf16_pair(a.x, a.y), bf16_pair(a.z, a.w), bf16_pair(b.x, b.y), bf16_pair(b.z, b.w)};
+  const uint2 low = bf16_four<F>(a), high = bf16_four<F>(b);
+  return {low.x, low.y, high.x, high.y};
+}
+
+__device__ inline uint32_t multiply_pair(uint32_t a, uint32_t b) {
+  uint32_t product;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+
+// A block's scale times 2^118, twice. A code's three bits, set where a bf16 has the end of its exponent and the start
+// of its mantissa, are the code times 2^-126, subnormal or not; so the product of both is exact and 2^-8 of the weight,
+// which the row's scale makes good.
+constexpr float kNvfp4Unit = 0x1p8f;
+__device__ inline uint32_t nvfp4_scale(uint8_t code) {
+  const float scale = e4m3_value(code) * 0x1p118f;
+  return bf16_pair(scale, scale);
+}
+
+// Codes 0 to 7 as (0, 2), (1, 3), (4, 6), (5, 7).
+__device__ inline uint4 nvfp4_eight(uint32_t codes, uint32_t scale) {
+  const auto pair = [&](uint32_t at_the_top) {
+    return multiply_pair((at_the_top & 0x80008000) | (at_the_top >> 6 & 0x01C001C0), scale);
+  };
+  const uint32_t low = __byte_perm(codes, 0, 0x1404), high = __byte_perm(codes, 0, 0x3424);
+  return {pair(low << 4), pair(low), pair(high << 4), pair(high)};
+}
+
+__device__ inline uint4 fp8_eight(uint2 codes) {
+  const auto pair = [](uint32_t two) {
+    return bf16_pair(e4m3_value(static_cast<uint8_t>(two)), e4m3_value(static_cast<uint8_t>(two >> 8)));
+  };
+  return {pair(codes.x), pair(codes.x >> 16), pair(codes.y), pair(codes.y >> 16)};
 }
 
 // Eight codes of W in row n from k, k % 8 == 0, as bf16; exact. What scales the sum is in row_scale and block_scale.
@@ -55,24 +96,16 @@ __device__ inline uint4 eight_codes(const Matrix& W, int64_t n, int64_t k) {
     return __ldg(reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(W.data) + at));
   } else if constexpr (F == WeightFormat::nvfp4) {
     const uint32_t codes = __ldg(reinterpret_cast<const uint32_t*>(static_cast<const uint8_t*>(W.data) + at / 2));
-    const float block = e4m3_value(__ldg(static_cast<const uint8_t*>(W.scale) + at / 16));
-    const auto pair = [&](int i) {
-      return bf16_pair(e2m1_value(codes >> (8 * i) & 15) * block, e2m1_value(codes >> (8 * i + 4) & 15) * block);
-    };
-    return {pair(0), pair(1), pair(2), pair(3)};
+    return nvfp4_eight(codes, nvfp4_scale(__ldg(static_cast<const uint8_t*>(W.scale) + at / 16)));
   } else {
-    const uint2 codes = __ldg(reinterpret_cast<const uint2*>(static_cast<const uint8_t*>(W.data) + at));
-    const auto pair = [](uint32_t two) {
-      return bf16_pair(e4m3_value(static_cast<uint8_t>(two)), e4m3_value(static_cast<uint8_t>(two >> 8)));
-    };
-    return {pair(codes.x), pair(codes.x >> 16), pair(codes.y), pair(codes.y >> 16)};
+    return fp8_eight(__ldg(reinterpret_cast<const uint2*>(static_cast<const uint8_t*>(W.data) + at)));
   }
 }
 
 // What the finished sum of row n is multiplied by.
 template <WeightFormat F>
 __device__ inline float row_scale(const Matrix& W, int64_t n) {
-  if constexpr (F == WeightFormat::nvfp4) return W.scale_2;
+  if constexpr (F == WeightFormat::nvfp4) return W.scale_2 * kNvfp4Unit;
   if constexpr (F == WeightFormat::fp8_tensor) return scale_value(W, 0);
   if constexpr (F == WeightFormat::fp8_row) return scale_value(W, n);
   return 1;
@@ -105,10 +138,11 @@ template <int BT>
 using TensorSums = float[4][BT / 32][4];
 
 // w(i, k): eight codes of tile row i of W. x(i): pointer to row i of x or null. scale(i, block) of 128 values of k
-// where kBlockScaled. K a multiple of kStep. `slice` values of k are summed apart.
-template <int BT, bool kBlockScaled, class W8, class X, class Scale>
+// of fp8_block. K a multiple of kStep. `slice` values of k are summed apart.
+template <int BT, WeightFormat F, class W8, class X, class Scale>
 __device__ inline void multiply_on_tensor_cores(int64_t K, int64_t slice, W8 w, X x, Scale scale, TensorTile<BT>& tile,
                                                 TensorSums<BT>& totals) {
+  constexpr bool kBlockScaled = F == WeightFormat::fp8_block;
   constexpr int kWLoads = TensorTile<BT>::BN * 4 / kThreads, kXLoads = BT * 8 / kThreads, kTokens = BT / 32;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, quad = lane % 4;
   const int n_at = warp % 2 * 64 + group, t_at = warp / 2 * (BT / 4) + group;
@@ -138,8 +172,7 @@ __device__ inline void multiply_on_tensor_cores(int64_t K, int64_t slice, W8 w, 
 #pragma unroll
     for (int i = 0; i < kXLoads; ++i) {
       const int at = threadIdx.x + i * kThreads;
-      reinterpret_cast<uint2*>(tile.x[stage][at / 8])[at % 8] = {bf16_pair(next_x[i].x, next_x[i].y),
-                                                                 bf16_pair(next_x[i].z, next_x[i].w)};
+      reinterpret_cast<uint2*>(tile.x[stage][at / 8])[at % 8] = bf16_four<F>(next_x[i]);
     }
   };
   float sums[4][kTokens][4], scaled[kBlockScaled ? 4 : 1][kBlockScaled ? kTokens : 1][4];
@@ -236,7 +269,7 @@ __device__ inline void multiply_few_rows(WeightRow low, WeightRow high, const fl
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, quad = lane % 4;
   const int64_t K = low.W.K, slice = slice_of(K), begin = warp * slice, end = begin + slice < K ? begin + slice : K;
   float sums[kTokens][4] = {}, totals[kTokens][4] = {};
-#pragma unroll 4
+#pragma unroll(kTokens == 1 ? 8 : 4)
   for (int64_t k0 = begin; k0 < end; k0 += kStep) {
     const int64_t k = k0 + quad * 8;
     const uint4 a = eight_codes<F>(low.W, low.n, k), b = eight_codes<F>(high.W, high.n, k);
@@ -246,7 +279,7 @@ __device__ inline void multiply_few_rows(WeightRow low, WeightRow high, const fl
       uint4 t{0, 0, 0, 0};
       if (x[n]) {
         const auto* from = reinterpret_cast<const float4*>(x[n] + k);
-        t = bf16_eight(__ldg(from), __ldg(from + 1));
+        t = bf16_eight<F>(__ldg(from), __ldg(from + 1));
       }
       multiply_add(sums[n], first, {t.x, t.y});
       multiply_add(sums[n], second, {t.z, t.w});
