@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "testing/op_case.h"
 #include "testing/seeds.h"
@@ -34,7 +35,8 @@ TEST(RmsNorm, AgreesInAllItsForms) {
 }
 
 TEST(GatedResidual, Agrees) {
-  for (const auto& [T, S, M, R] : std::vector<std::array<int64_t, 4>>{{1, 4, 64, 8}, {67, 2, 40, 9}, {13, 4, 256, 32}})
+  for (const auto& [T, S, M, R] : std::vector<std::array<int64_t, 4>>{
+           {1, 4, 64, 8}, {67, 2, 40, 9}, {13, 4, 256, 32}, {20, 4, 32, 64}, {133, 4, 64, 192}})
     for (const bool injects : {true, false})
       for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16})
         compare_backends(2, 1e-4, [&, T = T, S = S, M = M, R = R](OpCase& op) {
@@ -52,6 +54,41 @@ TEST(GatedResidual, Agrees) {
           op.give(x);
           if (injects) op.give(weights);
         });
+}
+
+// Equal bits: a row of a large pass is the row computed alone; with and without memory lent to the stream.
+TEST(GatedResidual, RowsAreIndependent) {
+  for (const auto& [T, M, R] : std::vector<std::array<int64_t, 3>>{{16, 64, 32}, {150, 64, 64}, {260, 96, 192}})
+    for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16})
+      compare_backends(5, 1e-4, [&, T = T, M = M, R = R](OpCase& op) {
+        constexpr int64_t kS = 4;
+        const int64_t W = kS * M;
+        const ops::GatedResidual mixer{.norm = op.filled({W}, 0.2),
+                                       .down = op.matrix(format, R, W),
+                                       .up = op.matrix(format, W, R),
+                                       .inject = op.matrix(format, kS, W)};
+        const Tensor H = op.filled({T, W}, 2);
+        const auto run = [&](int64_t begin, int64_t count) {
+          const std::pair<Tensor, Tensor> out{op.blank({count, M}), op.blank({count, kS})};
+          ops::gated_residual(
+              op.stream(), mixer, H.rows(begin, count), out.first, out.second,
+              {op.blank({count, W}), op.blank({count, R + kS}), op.blank({count, W}), op.workspace(64)});
+          return out;
+        };
+        const auto all = run(0, T);
+        for (int64_t t = 0; t < T; t += t < 20 ? 1 : 9) {
+          const auto one = run(t, 1);
+          ASSERT_EQ(0, std::memcmp(one.first.data, all.first.rows(t, 1).data, static_cast<size_t>(M) * 4))
+              << "row " << t;
+          ASSERT_EQ(0, std::memcmp(one.second.data, all.second.rows(t, 1).data, kS * 4)) << "row " << t;
+        }
+        op.stream().lend(nullptr, 0);
+        const auto without = run(0, T);
+        ASSERT_EQ(0, std::memcmp(without.first.data, all.first.data, static_cast<size_t>(T * M) * 4));
+        ASSERT_EQ(0, std::memcmp(without.second.data, all.second.data, static_cast<size_t>(T * kS) * 4));
+        op.give(all.first);
+        op.give(all.second);
+      });
 }
 
 // Zero weights give a plain residual: injection weights of 1, gates of one half.

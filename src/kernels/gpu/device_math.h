@@ -83,8 +83,9 @@ __device__ inline float weight_of(const Matrix& W, int64_t n, int64_t k) {
   return 0;
 }
 
-__device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
-__device__ inline float silu(float x) { return x / (1.0f + expf(-x)); }
+// By the unit for special functions: within a few units in the last place.
+__device__ inline float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
+__device__ inline float silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
 __device__ inline float softplus(float x) { return x > 0 ? x + log1pf(expf(-x)) : log1pf(expf(x)); }
 
 // One value from all threads, in a fixed tree; every thread gets it. `shared` has kThreads elements and is free again

@@ -1,4 +1,4 @@
-// Norms, hyper-connections and what is done element by element. Bound by the bytes of the activations.
+// Norms and what is done element by element. Bound by the bytes of the activations.
 #include "kernels/gpu/device_math.h"
 #include "kernels/gpu/gpu.h"
 
@@ -18,29 +18,18 @@ __global__ void rms_norm_kernel(RmsNorm p) {
 // Thread i of the grid's flat order.
 __device__ int64_t flat() { return int64_t{blockIdx.x} * kThreads + threadIdx.x; }
 
-// The division comes before the silu.
-__global__ void low_kernel(float* low, int64_t count, float streams) {
-  if (flat() < count) low[flat()] = silu(low[flat()] / streams);
-}
-
-// x[t, m] = sum over s of sigmoid(gates) * normed, over S; thread per (t, m). Then the injection weights.
-__global__ void mix_kernel(GatedResidual p) {
-  const int64_t t = flat() / p.M, m = flat() % p.M;
-  if (t >= p.T) return;
-  const auto streams = static_cast<float>(p.S);
-  float sum = 0;
-  for (int64_t s = 0; s < p.S; ++s) {
-    const int64_t at = (t * p.S + s) * p.M + m;
-    sum = fmaf(sigmoid(p.gates[at]), p.normed[at], sum);
-  }
-  p.x[t * p.M + m] = sum / streams;
-}
-
-__global__ void inject_weights_kernel(float* weights, int64_t count, float streams) {
-  if (flat() < count) weights[flat()] = 2 * sigmoid(weights[flat()] / streams);
-}
-
+// Thread per four columns of a row of a stream. Grid: rows times streams, columns.
 __global__ void inject_kernel(Inject p) {
+  const int64_t m = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * 4, row = blockIdx.x;
+  if (m >= p.M) return;
+  const float weight = p.weights[row];
+  const float4 y = *reinterpret_cast<const float4*>(p.y + row / p.S * p.M + m);
+  auto& H = *reinterpret_cast<float4*>(p.H + row * p.M + m);
+  H = {fmaf(weight, y.x, H.x), fmaf(weight, y.y, H.y), fmaf(weight, y.z, H.z), fmaf(weight, y.w, H.w)};
+}
+
+// The same where rows do not lie on 16 bytes.
+__global__ void inject_one_kernel(Inject p) {
   const int64_t row = flat() / p.M;
   if (row >= p.T * p.S) return;
   p.H[flat()] = fmaf(p.weights[row], p.y[row / p.S * p.M + flat() % p.M], p.H[flat()]);
@@ -64,31 +53,11 @@ void rms_norm(Stream& stream, const RmsNorm& p) {
   check_launch();
 }
 
-void gated_residual(Stream& stream, const GatedResidual& p) {
-  const int64_t W = p.S * p.M;
-  const auto streams = static_cast<float>(p.S);
-  rms_norm(stream, {.T = p.T,
-                    .groups = p.S,
-                    .width = p.M,
-                    .x = p.H,
-                    .weight = p.norm,
-                    .weight_per_group = true,
-                    .weight_offset = 1,
-                    .epsilon = p.epsilon,
-                    .y = p.normed});
-  matmul(stream, {.T = p.T, .W = p.down, .x = p.normed, .x_stride = W, .y = p.low, .y_stride = p.R});
-  low_kernel<<<blocks_for(p.T * p.R, kThreads), kThreads, 0, on(stream)>>>(p.low, p.T * p.R, streams);
-  matmul(stream, {.T = p.T, .W = p.up, .x = p.low, .x_stride = p.R, .y = p.gates, .y_stride = W});
-  mix_kernel<<<blocks_for(p.T * p.M, kThreads), kThreads, 0, on(stream)>>>(p);
-  check_launch();
-  if (!p.weights) return;
-  matmul(stream, {.T = p.T, .W = p.inject, .x = p.normed, .x_stride = W, .y = p.weights, .y_stride = p.S});
-  inject_weights_kernel<<<blocks_for(p.T * p.S, kThreads), kThreads, 0, on(stream)>>>(p.weights, p.T * p.S, streams);
-  check_launch();
-}
-
 void inject(Stream& stream, const Inject& p) {
-  inject_kernel<<<blocks_for(p.T * p.S * p.M, kThreads), kThreads, 0, on(stream)>>>(p);
+  const dim3 grid(blocks_for(p.T * p.S, 1), blocks_for(p.M, kThreads * 4));
+  const bool aligned = p.M % 4 == 0 && (reinterpret_cast<uintptr_t>(p.H) | reinterpret_cast<uintptr_t>(p.y)) % 16 == 0;
+  if (aligned) inject_kernel<<<grid, kThreads, 0, on(stream)>>>(p);
+  else inject_one_kernel<<<blocks_for(p.T * p.S * p.M, kThreads), kThreads, 0, on(stream)>>>(p);
   check_launch();
 }
 
