@@ -4,17 +4,10 @@
 
 #include "kernels/gpu/device_math.h"
 #include "kernels/gpu/gpu.h"
-#include "kernels/gpu/tensor_cores.h"
+#include "kernels/gpu/token_list.h"
 
 namespace wp::kernels::gpu {
 namespace {
-
-// The layer's part of the page that holds `position` of a segment's sequence.
-__device__ float* page_of(const BatchView& batch, const LayerPages& pages, const SegmentView& segment,
-                          int64_t position) {
-  std::byte* record = batch.pages + segment.pages[position / kPageTokens] * batch.page_bytes;
-  return reinterpret_cast<float*>(record + pages.page_offset);
-}
 
 // out(d, value) for d < D: (1 + weight) * RMS norm of x(d), its rotary pairs turned by the position's angles.
 template <class X, class Out>
@@ -107,113 +100,6 @@ __device__ T* own_part(const Workspace& workspace) {
   return reinterpret_cast<T*>(workspace.data + blockIdx.x * workspace.bytes_per_thread);
 }
 
-// What all threads of a block count together while they select.
-struct Selection {
-  uint32_t counts[256];
-  uint32_t prefix, left;  // Bits of the cut found so far; how many of the budget lie at or below it.
-  int32_t above[kThreads], equal[kThreads];
-};
-
-// The bits of a score order as the score does: none is negative, and -0 was made 0.
-__device__ void score_blocks(const SelectBlocks& p, int64_t t, int64_t blocks, uint32_t* scores) {
-  const SegmentView segment = p.batch.segments[p.batch.row_segment[t]];
-  const float* queries = p.queries + t * p.HI * p.DI;
-  const float root = sqrtf(static_cast<float>(p.DI));
-  for (int64_t b = threadIdx.x; b < blocks; b += kThreads) {
-    const float* key =
-        page_of(p.batch, p.pages, segment, b * kBlockTokens) + p.pages.layout.index_at(b % kPageBlocks, 0);
-    float score = 0;
-    for (int64_t h = 0; h < p.HI; ++h) {
-      float dot = 0;
-      for (int64_t d = 0; d < p.DI; ++d) dot = fmaf(queries[h * p.DI + d], key[d * kPageBlocks], dot);
-      score += dot > 0 ? dot : 0.0f;
-    }
-    scores[b] = __float_as_uint(score / root);
-  }
-}
-
-// The score of the budget's last block, eight bits at a time; `left` becomes how many blocks of just that score fit.
-__device__ uint32_t find_cut(const uint32_t* scores, int64_t blocks, int64_t budget, Selection& s) {
-  if (threadIdx.x == 0) {
-    s.prefix = 0;
-    s.left = static_cast<uint32_t>(budget);
-  }
-  for (int shift = 24; shift >= 0; shift -= 8) {
-    s.counts[threadIdx.x] = 0;
-    __syncthreads();
-    const uint32_t fixed = shift == 24 ? 0 : ~0u << (shift + 8);
-    for (int64_t b = threadIdx.x; b < blocks; b += kThreads)
-      if ((scores[b] & fixed) == s.prefix) atomicAdd(&s.counts[scores[b] >> shift & 255], 1u);
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      int digit = 255;
-      while (s.counts[digit] < s.left) s.left -= s.counts[digit--];
-      s.prefix |= static_cast<uint32_t>(digit) << shift;
-    }
-    __syncthreads();
-  }
-  return s.prefix;
-}
-
-// Thread i looks at the i-th run of blocks, so that what it writes follows what the threads before it write.
-__device__ void list_blocks(const uint32_t* scores, int64_t blocks, uint32_t cut, Selection& s, int32_t* selected) {
-  const int64_t run = (blocks + kThreads - 1) / kThreads, begin = threadIdx.x * run;
-  const int64_t end = begin + run < blocks ? begin + run : blocks;
-  int32_t above = 0, equal = 0;
-  for (int64_t b = begin; b < end; ++b) {
-    above += scores[b] > cut;
-    equal += scores[b] == cut;
-  }
-  s.above[threadIdx.x] = above;
-  s.equal[threadIdx.x] = equal;
-  __syncthreads();
-  int32_t above_before = 0, equal_before = 0;
-  for (int i = 0; i < static_cast<int>(threadIdx.x); ++i) {
-    above_before += s.above[i];
-    equal_before += s.equal[i];
-  }
-  const auto left = static_cast<int32_t>(s.left);
-  int32_t at = above_before + (equal_before < left ? equal_before : left);
-  for (int64_t b = begin; b < end; ++b) {
-    const bool tie = scores[b] == cut;
-    if (scores[b] > cut || (tie && equal_before < left)) selected[at++] = static_cast<int32_t>(b);
-    equal_before += tie;
-  }
-}
-
-// Each block of threads takes rows in turn and keeps their scores in its part of the workspace.
-__global__ void select_blocks_kernel(SelectBlocks p) {
-  __shared__ Selection selection;
-  auto* scores = own_part<uint32_t>(p.workspace);
-  for (int64_t t = blockIdx.x; t < p.batch.rows; t += gridDim.x) {
-    const int64_t blocks = (p.batch.row_position[t] + 1) / kBlockTokens;
-    if (blocks <= p.budget) continue;
-    score_blocks(p, t, blocks, scores);
-    __syncthreads();
-    const uint32_t cut = find_cut(scores, blocks, p.budget, selection);
-    list_blocks(scores, blocks, cut, selection, p.selected + t * p.budget);
-    __syncthreads();
-  }
-}
-
-// The tokens of a row: all it sees, or those of its blocks and of the open one.
-struct TokenList {
-  const int32_t* selected;  // Null: all.
-  int64_t chosen, tail;     // Tokens in blocks; where the open block begins.
-  int64_t count;
-  __device__ int64_t operator[](int64_t i) const {
-    if (!selected) return i;
-    return i < chosen ? int64_t{selected[i / kBlockTokens]} * kBlockTokens + i % kBlockTokens : tail + i - chosen;
-  }
-};
-
-__device__ TokenList tokens_of(const Attention& p, int64_t t) {
-  const int64_t seen = p.batch.row_position[t] + 1, blocks = seen / kBlockTokens;
-  if (p.budget == 0 || blocks <= p.budget) return {nullptr, 0, 0, seen};
-  const int64_t chosen = p.budget * kBlockTokens, tail = blocks * kBlockTokens;
-  return {p.selected + t * p.budget, chosen, tail, chosen + seen - tail};
-}
-
 __device__ void attend(const Attention& p, int64_t t, int64_t query_head, float* weights, float* shared) {
   const SegmentView segment = p.batch.segments[p.batch.row_segment[t]];
   const PageLayout& layout = p.pages.layout;
@@ -253,174 +139,6 @@ __global__ void attention_kernel(Attention p) {
   for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) attend(p, unit / p.HQ, unit % p.HQ, weights, shared);
 }
 
-// The same on tensor cores, a block of threads for a row and a key head, so that the query heads which share the key
-// head read its pages once. 64 tokens of the row's list at a time: scores, the running maximum and sum, the values; the
-// sums so far are always scaled, never only sometimes. Every f32 is split in two bf16 whose three products are added:
-// what is lost is below 2^-16. Nothing is shared between rows.
-constexpr int kHeads = 16, kTile = 64, kWarps = kThreads / 32;
-
-struct Split {
-  uint32_t high, low;  // Each two bf16.
-};
-__device__ inline Split split(float a, float b) {
-  const uint32_t high = bf16_pair(a, b);
-  return {high, bf16_pair(a - __uint_as_float(high << 16), b - __uint_as_float(high & 0xFFFF0000))};
-}
-// Four neighbours of k, as the thread of a group of four that loads them has them.
-struct SplitFour {
-  Split first, second;
-};
-__device__ inline SplitFour split(const float (&v)[4]) { return {split(v[0], v[1]), split(v[2], v[3])}; }
-
-// c += a b, a of rows `group` and `group` + 8.
-__device__ inline void multiply_add_split(float (&c)[4], const SplitFour& low_row, const SplitFour& high_row,
-                                          const SplitFour& b) {
-  const uint32_t a_high[4] = {low_row.first.high, high_row.first.high, low_row.second.high, high_row.second.high};
-  const uint32_t a_low[4] = {low_row.first.low, high_row.first.low, low_row.second.low, high_row.second.low};
-  multiply_add(c, a_low, {b.first.high, b.second.high});
-  multiply_add(c, a_high, {b.first.low, b.second.low});
-  multiply_add(c, a_high, {b.first.high, b.second.high});
-}
-
-// Within 16 values of k, thread `quad` of four has quad, quad + 4, quad + 8 and quad + 12: so do these.
-template <int kSteps>
-struct SplitRows {
-  SplitFour at[kHeads][kSteps][4];
-};
-
-struct RunningSoftmax {
-  float scores[kHeads][kTile];
-  SplitRows<kTile / 16> weights;
-  float maximum[kHeads], sum[kHeads], correction[kHeads];
-};
-
-// Two heads of a warp: the tile's weights, the new maximum and sum, and what the values so far are multiplied by.
-__device__ inline void weigh_tile(RunningSoftmax& s, int heads) {
-  const int lane = threadIdx.x % 32;
-  for (int head = threadIdx.x / 32; head < heads; head += kWarps) {
-    const float a = s.scores[head][lane], b = s.scores[head][lane + 32];
-    float highest = fmaxf(a, b);
-    for (int far = 16; far > 0; far /= 2) highest = fmaxf(highest, __shfl_xor_sync(0xFFFFFFFF, highest, far));
-    const float before = s.maximum[head], maximum = fmaxf(before, highest);
-    const float p = expf(a - maximum), q = expf(b - maximum);
-    float sum = p + q;
-    for (int far = 16; far > 0; far /= 2) sum += __shfl_xor_sync(0xFFFFFFFF, sum, far);
-    __syncwarp();
-    s.scores[head][lane] = p;
-    s.scores[head][lane + 32] = q;
-    __syncwarp();
-    if (lane < 16) {
-      const float* from = &s.scores[head][lane / 4 * 16 + lane % 4];
-      s.weights.at[head][lane / 4][lane % 4] = split({from[0], from[4], from[8], from[12]});
-    }
-    if (lane == 0) {
-      s.correction[head] = expf(before - maximum);
-      s.sum[head] = s.sum[head] * s.correction[head] + sum;
-      s.maximum[head] = maximum;
-    }
-  }
-}
-
-// The queries split, nothing seen yet. `first`: the row's first query head that uses this key head.
-template <int kSteps>
-__device__ inline void begin_row(const Attention& p, int64_t first, int heads, int steps, SplitRows<kSteps>& q,
-                                 RunningSoftmax& softmax) {
-  for (int at = threadIdx.x; at < kHeads * steps * 4; at += kThreads) {
-    const int head = at / (steps * 4), step = at / 4 % steps;
-    const float* from = p.q + (first + head) * p.D + step * 16 + at % 4;
-    q.at[head][step][at % 4] = head < heads ? split({from[0], from[4], from[8], from[12]}) : SplitFour{};
-  }
-  for (int at = threadIdx.x; at < kHeads * kTile / 4; at += kThreads) (&softmax.weights.at[0][0][0])[at] = SplitFour{};
-  if (threadIdx.x < kHeads) {
-    softmax.maximum[threadIdx.x] = -INFINITY;
-    softmax.sum[threadIdx.x] = 0;
-    softmax.correction[threadIdx.x] = 0;
-  }
-}
-
-// D a multiple of 16, at most 16 kSteps. Grid: rows times key heads. Shared: SplitRows<kSteps> of the queries.
-template <int kSteps>
-__global__ void __launch_bounds__(kThreads) attention_tensor_kernel(Attention p) {
-  extern __shared__ uint4 dynamic[];
-  auto& q = *reinterpret_cast<SplitRows<kSteps>*>(dynamic);
-  __shared__ RunningSoftmax softmax;
-  __shared__ const float* values[2][kTile];
-  constexpr int kColumns = kSteps * 2 / kWarps > 0 ? kSteps * 2 / kWarps : 1;  // Groups of 8 of D for a warp.
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, quad = lane % 4;
-  const int64_t t = blockIdx.x / p.HK, key_head = blockIdx.x % p.HK, D = p.D;
-  const int heads = static_cast<int>(p.HQ / p.HK), steps = static_cast<int>(D / 16);
-  const int64_t first = t * p.HQ + key_head * heads;
-  const PageLayout layout = p.pages.layout;
-  const SegmentView segment = p.batch.segments[p.batch.row_segment[t]];
-  const TokenList tokens = tokens_of(p, t);
-  begin_row(p, first, heads, steps, q, softmax);
-  float sums[kColumns][4] = {};
-  __syncthreads();
-  int parity = 0;
-  for (int64_t begin = 0; begin < tokens.count; begin += kTile, parity ^= 1) {
-    // A token beyond the list is the last one again, with a score that gives it no weight.
-    const int64_t i = begin + warp * 8 + group, position = tokens[i < tokens.count ? i : tokens.count - 1];
-    const float* page = page_of(p.batch, p.pages, segment, position);
-    const float* k = page + layout.k_at(key_head, position % kPageTokens, 0) + quad * kBlockTokens;
-    if (quad == 0) values[parity][warp * 8 + group] = page + layout.v_at(key_head, position % kPageTokens, 0);
-    float scores[4] = {};
-#pragma unroll 4
-    for (int step = 0; step < steps; ++step) {
-      const float* at = k + step * 16 * kBlockTokens;
-      const SplitFour b =
-          split({__ldg(at), __ldg(at + 4 * kBlockTokens), __ldg(at + 8 * kBlockTokens), __ldg(at + 12 * kBlockTokens)});
-      multiply_add_split(scores, q.at[group][step][quad], q.at[group + 8][step][quad], b);
-    }
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const int token = warp * 8 + quad * 2 + j % 2;
-      softmax.scores[group + j / 2 * 8][token] = begin + token < tokens.count ? scores[j] * p.scale : -INFINITY;
-    }
-    __syncthreads();
-    weigh_tile(softmax, heads);
-    __syncthreads();
-    const float low_correction = softmax.correction[group], high_correction = softmax.correction[group + 8];
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c)
-      for (int j = 0; j < 4; ++j) sums[c][j] *= j < 2 ? low_correction : high_correction;
-#pragma unroll
-    for (int step = 0; step < kTile / 16; ++step) {
-      const SplitFour& low = softmax.weights.at[group][step][quad];
-      const SplitFour& high = softmax.weights.at[group + 8][step][quad];
-      const float* v[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) v[j] = values[parity][step * 16 + j * 4 + quad] + group;
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        const int d = (warp + c * kWarps) * 8;
-        if (d >= D) break;
-        multiply_add_split(sums[c], low, high,
-                           split({__ldg(v[0] + d), __ldg(v[1] + d), __ldg(v[2] + d), __ldg(v[3] + d)}));
-      }
-    }
-  }
-#pragma unroll
-  for (int c = 0; c < kColumns; ++c)
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const int head = group + j / 2 * 8, d = (warp + c * kWarps) * 8 + quad * 2 + j % 2;
-      if (head >= heads || d >= D) continue;
-      const float gate = p.q_gate[(first + head) * 2 * D + D + d];
-      p.o[(first + head) * D + d] = sums[c][j] / softmax.sum[head] * sigmoid(gate);
-    }
-}
-
-template <int kSteps>
-void launch_on_tensor_cores(Stream& stream, const Attention& p) {
-  constexpr int bytes = sizeof(SplitRows<kSteps>);
-  // More than the 48 KB that need no asking, static memory included.
-  WP_ASSERT(cudaFuncSetAttribute(attention_tensor_kernel<kSteps>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) ==
-            cudaSuccess);
-  attention_tensor_kernel<kSteps><<<blocks_for(p.batch.rows * p.HK, 1), kThreads, bytes, on(stream)>>>(p);
-}
-
-bool fits_tensor_cores(const Attention& p) { return p.D % 16 == 0 && p.D <= 256 && p.HQ / p.HK <= kHeads; }
-
 unsigned at_most(int64_t units, const Workspace& workspace) {
   WP_ASSERT(workspace.threads > 0);
   return static_cast<unsigned>(units < workspace.threads ? units : workspace.threads);
@@ -442,18 +160,8 @@ void index_keys(Stream& stream, const IndexKeys& p) {
   check_launch();
 }
 
-void select_blocks(Stream& stream, const SelectBlocks& p) {
-  select_blocks_kernel<<<at_most(p.batch.rows, p.workspace), kThreads, 0, on(stream)>>>(p);
-  check_launch();
-}
-
 void attention(Stream& stream, const Attention& p) {
-  if (fits_tensor_cores(p)) {
-    if (p.D <= 64) launch_on_tensor_cores<4>(stream, p);
-    else if (p.D <= 128) launch_on_tensor_cores<8>(stream, p);
-    else launch_on_tensor_cores<16>(stream, p);
-    return check_launch();
-  }
+  if (attention_in_tiles(stream, p)) return;
   attention_kernel<<<at_most(p.batch.rows * p.HQ, p.workspace), kThreads, 0, on(stream)>>>(p);
   check_launch();
 }
