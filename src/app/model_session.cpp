@@ -56,6 +56,7 @@ EngineLimits limits_from(const Flags& flags) {
   limits.pass_tokens = flags.integer("pass-tokens");
   limits.stall_ns = flags.integer("stall-limit");
   limits.cache = flags.on("cache");
+  limits.ram_bytes = limits.cache && flags.set("cache-ram") ? flags.integer("cache-ram") : 0;
   limits.consolidate = flags.on("consolidate");
   return limits;
 }
@@ -87,6 +88,11 @@ Result<void> plan_memory(const Flags& flags, Session& session) {
                        : static_cast<int64_t>(static_cast<double>(session.available_bytes) * (1 - kReserveShare));
   WP_TRY(session.limits, complete_limits(limits_from(flags), info));
   if (!reads_host_memory(device.kind())) WP_TRY(reserve_scratch(flags, session, budget));
+  else budget -= session.limits.ram_bytes;
+  if (budget < 0)
+    return Error{ErrorCode::too_long,
+                 cat("memory: need ", session.limits.ram_bytes >> 20, " MiB for --cache-ram, have ",
+                     (budget + session.limits.ram_bytes) >> 20, " MiB; lower --cache-ram")};
   if (flags.set("mem-limit")) budget = std::min(budget, flags.integer("mem-limit"));
   EngineLimits& limits = session.limits;
   const int64_t fitting = pages_within(info, limits, budget);
@@ -142,6 +148,13 @@ std::vector<FlagSpec> engine_flags() {
        .group = "Cache",
        .low = 0,
        .high = 1 << 20},
+      {.name = "cache-ram",
+       .kind = FlagKind::size,
+       .fallback = "",
+       .placeholder = "SIZE",
+       .help = "Host memory for what the pools evict, taken at start; unset: none",
+       .group = "Cache",
+       .low = 1},
       {.name = "cache-disk",
        .kind = FlagKind::text,
        .fallback = "",

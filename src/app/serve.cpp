@@ -100,9 +100,11 @@ void print_banner(const Flags& flags, const Session& session, const Server& serv
                      gib(info.weight_bytes), gib(session.plan.pages_bytes),
                      measure::count_text(int64_t{session.limits.pages} * kPageTokens), gib(session.plan.anchors_bytes),
                      session.limits.anchors, gib(session.plan.slots_bytes), session.limits.sequences);
-  out += fmt::format("cache    exact: {}   reuse from {} tok   sampling temp {} top_p {} top_k {} ({})\n",
-                     session.limits.cache ? "on" : "off", kPageTokens, d.temperature, d.top_p, d.top_k,
-                     session.defaults_source);
+  out += fmt::format(
+      "cache    exact: {}   reuse from {} tok   ram: {}  disk: {}   sampling temp {} top_p {} top_k {} ({})\n",
+      session.limits.cache ? "on" : "off", kPageTokens,
+      session.limits.ram_bytes > 0 ? gib(session.limits.ram_bytes) : "off",
+      session.tier ? flags.text("cache-disk") : "off", d.temperature, d.top_p, d.top_k, session.defaults_source);
   out += fmt::format("serving  {}   openai   context {}   key: {}\n", server.url(), session.limits.context_tokens,
                      keyed ? "asked for" : "none");
   if (!flags.changed_text().empty()) out += fmt::format("flags    {}\n", flags.changed_text());

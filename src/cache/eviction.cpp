@@ -11,19 +11,6 @@ namespace {
 
 constexpr double kMinute_ns = 60e9;
 
-// The time after which the chance that it will be used again has halved, whatever else is known.
-double half_life_ns(CaptureClass capture_class) {
-  switch (capture_class) {
-    case CaptureClass::system: return 24 * 60 * kMinute_ns;
-    case CaptureClass::tail:
-    case CaptureClass::assistant: return 60 * kMinute_ns;
-    case CaptureClass::user:
-    case CaptureClass::branch: return 30 * kMinute_ns;
-    case CaptureClass::ladder: return 10 * kMinute_ns;
-  }
-  return kMinute_ns;
-}
-
 // What conversations share is used more often than what belongs to one, once a second one has used it. Before, it
 // serves only its own: as its tail where that has nothing deeper, else hardly ever.
 constexpr double kUnsharedExpected = 0.25, kSharedExpected = 4;
@@ -37,6 +24,18 @@ constexpr double kGapsOfGrace = 5;
 constexpr double kProbationFactor = 0.125;
 
 }  // namespace
+
+double half_life_ns(CaptureClass capture_class) {
+  switch (capture_class) {
+    case CaptureClass::system: return 24 * 60 * kMinute_ns;
+    case CaptureClass::tail:
+    case CaptureClass::assistant: return 60 * kMinute_ns;
+    case CaptureClass::user:
+    case CaptureClass::branch: return 30 * kMinute_ns;
+    case CaptureClass::ladder: return 10 * kMinute_ns;
+  }
+  return kMinute_ns;
+}
 
 void PrefixCache::Impl::free_anchor(AnchorId id) {
   anchors[id] = Anchor{};

@@ -25,6 +25,8 @@ constexpr int64_t kPageTokens = 64;  // P: tokens of a page, of a node, of the g
 // Where an anchor was captured, and why (prefix_cache.md 6). The letter is what logs print.
 enum class CaptureClass : uint8_t { system, tail, user, branch, assistant, ladder };
 char letter(CaptureClass capture_class);  // S T U B A L
+// The time after which the chance that it will be used again has halved, whatever else is known.
+double half_life_ns(CaptureClass capture_class);
 
 // Why the restored position is lower than it could have been (prefix_cache.md 15.2), in the order of precedence.
 enum class MissReason : uint8_t {

@@ -64,9 +64,7 @@ void log_prefix(const PrefixLine& line) {
                                {"match", match.match},
                                {"anchor", match.anchor_position},
                                {"cls", restored ? std::string(1, letter(match.anchor_class)) : std::string("-")},
-                               {"tier", !restored               ? "-"
-                                        : line.stats->from_disk ? "disk"
-                                                                : "device"},
+                               {"tier", restored ? name(line.stats->tier) : "-"},
                                {"gap", match.match - match.anchor_position},
                                {"new", n - match.match},
                                {"load_ms", line.stats->load_ns / 1'000'000},

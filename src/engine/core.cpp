@@ -32,6 +32,15 @@ CacheLimits cache_limits(const EngineLimits& limits, const ModelInfo& info) {
 
 }  // namespace
 
+const char* name(Tier tier) {
+  switch (tier) {
+    case Tier::device: return "device";
+    case Tier::ram: return "ram";
+    case Tier::disk: return "disk";
+  }
+  return "?";
+}
+
 const char* name(FinishReason reason) {
   switch (reason) {
     case FinishReason::stop: return "stop";
@@ -49,7 +58,11 @@ Result<std::unique_ptr<EngineCore>> EngineCore::make(const Model& model, Device&
   WP_TRY(core->step_, Step::make(model, device, complete));
   if (!reads_host_memory(device.kind())) core->step_->warm_up(complete);
   core->counts_.device_bytes = core->step_->device_bytes();
-  core->spill_ = std::make_unique<Spill>(tier, *core->cache_, *core->step_, clock, core->bell_);
+  if (complete.ram_bytes > 0 && complete.cache) {
+    const RamTierOptions sizes{complete.ram_bytes, model.info().page_bytes, model.info().anchor_bytes};
+    WP_TRY(core->ram_, RamTier::make(device, sizes, clock));
+  }
+  core->spill_ = std::make_unique<Spill>(core->ram_.get(), tier, *core->cache_, *core->step_, clock, core->bell_);
   core->consolidator_ = std::make_unique<Consolidator>(*core->cache_, *core->step_, *core->spill_, clock);
   core->end_step(clock.now_ns());
   return core;
@@ -128,7 +141,7 @@ EngineStats EngineCore::stats() const {
   turns.waiting = std::max<int64_t>(0, turns_taken - turns.done - turns.dropped);
   stats.requests_total = queue_.submitted();
   stats.waiting = queue_.waiting();
-  stats.disk = spill_->tier_stats();
+  stats.disk = spill_->disk_stats();
   return stats;
 }
 
@@ -264,12 +277,7 @@ void EngineCore::begin(std::unique_ptr<Sequence> sequence, int32_t slot) {
   stats.miss = match.reason;
   stats.miss_detail = match.detail;
   stats.restored = match.anchor_position > 0;
-  stats.from_disk = stats.restored && sequence->restored_from_disk == match.anchor_position;
-  stats.load_ns = stats.from_disk ? sequence->load_ns : 0;
-  if (sequence->tier_failed && match.reason != MissReason::bypass) {
-    stats.miss = MissReason::tier_fail;
-    stats.miss_detail = "tier=disk";
-  }
+  spill_->resumed(*sequence);
   stats.anchor_class = match.anchor_class;
   if (match.reason == MissReason::diverged) {
     stats.diverged_at = match.diverged_at;
@@ -380,7 +388,7 @@ void EngineCore::end_step(int64_t begun_ns) {
     ++(sequence->phase == SequencePhase::decode ? counts_.decoding : counts_.prefilling);
   }
   counts_.cache = cache_->stats();
-  counts_.disk_restores = spill_->restored();
+  spill_->count(counts_);
   counts_.consolidation = consolidator_->stats();
   {
     std::lock_guard lock(stats_mutex_);

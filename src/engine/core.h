@@ -27,7 +27,8 @@ namespace wp {
 
 class EngineCore {
  public:
-  // `limits` may hold zeros (limits.h). Takes all device memory. `tier` outlives it; null: there is none.
+  // `limits` may hold zeros (limits.h). Takes all device memory, and limits.ram_bytes of the
+  // host's. `tier` outlives it; null: there is none.
   static Result<std::unique_ptr<EngineCore>> make(const Model& model, Device& device, const EngineLimits& limits,
                                                   Clock& clock, DiskTier* tier = nullptr);
   ~EngineCore();
@@ -105,6 +106,7 @@ class EngineCore {
   RequestQueue queue_;
   std::unique_ptr<Step> step_;
   std::unique_ptr<PrefixCache> cache_;
+  std::unique_ptr<RamTier> ram_;  // Null: there is none.
   std::unique_ptr<Spill> spill_;
   std::unique_ptr<Consolidator> consolidator_;
   Scheduler scheduler_;

@@ -16,6 +16,7 @@
 #include "device/device.h"
 #include "model/model.h"
 #include "store/disk_tier.h"
+#include "store/ram_tier.h"
 
 namespace wp {
 
@@ -63,6 +64,10 @@ struct Consolidation {
   std::string conversation;
 };
 
+// Where the anchor lay that a request resumed from.
+enum class Tier : uint8_t { device, ram, disk };
+const char* name(Tier tier);
+
 enum class FinishReason : uint8_t { stop, length, cancelled, error };
 const char* name(FinishReason reason);
 
@@ -83,10 +88,10 @@ struct RequestStats {
   int64_t total_ns = 0;
   MissReason miss = MissReason::cold;
   int64_t match_tokens = 0;
-  bool restored = false;                           // From an anchor on the device.
+  bool restored = false;                           // From an anchor,
   CaptureClass anchor_class = CaptureClass::tail;  // Of that anchor.
-  bool from_disk = false;                          // It had to be read from the disk tier first,
-  int64_t load_ns = 0;                             // which took so long, waiting included.
+  Tier tier = Tier::device;                        // which came from there,
+  int64_t load_ns = 0;                             // in so long, waiting included.
   std::string miss_detail;
   int64_t diverged_at = -1;  // First token that differs from the nearest known path; -1: none is near.
   std::vector<TokenId> had;  // Up to twelve tokens of that path on either side.
@@ -137,6 +142,7 @@ struct EngineLimits {
   int64_t pass_tokens = 512;       // Rows of a prefill pass at most; multiple of 64.
   int64_t stall_ns = 250'000'000;  // A prefill pass while others decode is sized to end within this.
   int32_t events_max = 1024;       // Per stream; a full channel pauses its sequence.
+  int64_t ram_bytes = 0;           // Host memory for what the pools evict; 0: none.
   bool cache = true;               // false: miss reason bypass=server.
   bool consolidate = true;  // Finished turns are prefilled while nothing runs; false: consolidate() does nothing.
 };
@@ -162,11 +168,13 @@ struct EngineStats {
   int64_t stall_ns_max = 0;         // Longest gap of a running stream due to prefill.
   int64_t steps_waited_max = 0;  // Longest wait of an admitted prompt for its next piece, that piece's step included.
   int64_t shared_prefills = 0;   // Requests that waited for a prefix that another was computing.
-  int64_t disk_restores = 0;     // Anchors that came back from the disk tier.
+  int64_t ram_restores = 0;      // Anchors that came back from host memory
+  int64_t disk_restores = 0;     // or from the disk.
   int64_t pauses = 0;            // Times a sequence stopped for its slow reader.
   ConsolidationStats consolidation;
   CacheStats cache;
-  DiskTierStats disk;  // Zeros without a tier.
+  RamTierStats ram;    // Zeros without that tier.
+  DiskTierStats disk;  // The same.
 };
 
 class Engine {

@@ -67,7 +67,8 @@ MemoryPlan memory_plan(const ModelInfo& info, const EngineLimits& limits) {
   return {.pages_bytes = info.page_bytes * limits.pages,
           .anchors_bytes = info.anchor_bytes * limits.anchors,
           .slots_bytes = info.slot_bytes * limits.sequences,
-          .logits_bytes = logit_rows_max(limits) * info.vocabulary * size_bytes(DType::f32)};
+          .logits_bytes = logit_rows_max(limits) * info.vocabulary * size_bytes(DType::f32),
+          .ram_bytes = limits.cache ? limits.ram_bytes : 0};
 }
 
 int64_t pages_within(const ModelInfo& info, const EngineLimits& limits, int64_t budget_bytes) {
@@ -119,6 +120,15 @@ Result<void> check_fits(const MemoryPlan& plan, int64_t available_bytes) {
                    in_mebibytes(plan.anchors_bytes), ", slots ", in_mebibytes(plan.slots_bytes), ", logits ",
                    in_mebibytes(plan.logits_bytes), "), have ", in_mebibytes(have), "; lower ",
                    pages_lead ? "--context-tokens" : "--anchors", " first, then --sequences")};
+}
+
+Result<void> check_ram_fits(const MemoryPlan& plan, bool pools_are_the_hosts, int64_t available_bytes) {
+  if (available_bytes < 0 || plan.ram_bytes == 0) return {};
+  const int64_t have = available_bytes - available_bytes * 3 / 100 - (pools_are_the_hosts ? plan.total_bytes() : 0);
+  if (plan.ram_bytes <= have) return {};
+  return Error{ErrorCode::no_memory,
+               cat("memory: need ", in_mebibytes(plan.ram_bytes), " of the host's for --cache-ram, have ",
+                   in_mebibytes(std::max<int64_t>(0, have)), "; lower --cache-ram")};
 }
 
 }  // namespace wp

@@ -8,6 +8,7 @@ namespace wp {
 
 struct MemoryPlan {
   int64_t pages_bytes = 0, anchors_bytes = 0, slots_bytes = 0, logits_bytes = 0;
+  int64_t ram_bytes = 0;  // The tier's behind the device, of the host: not in the total.
   int64_t total_bytes() const { return pages_bytes + anchors_bytes + slots_bytes + logits_bytes; }
 };
 
@@ -28,5 +29,7 @@ int64_t available_memory_bytes(Device& device);
 
 // Refused where the plan exceeds what is available less a reserve for the host of 3 %: need, have, what to lower.
 Result<void> check_fits(const MemoryPlan& plan, int64_t available_bytes);
+// The same of the tier in host memory, beside the pools where they lie there too.
+Result<void> check_ram_fits(const MemoryPlan& plan, bool pools_are_the_hosts, int64_t available_bytes);
 
 }  // namespace wp

@@ -67,6 +67,15 @@ TEST(MemoryPlan, RefusesInOneLineWithNeedHaveAndLever) {
   const MemoryPlan plan{.pages_bytes = int64_t{900} << 20, .anchors_bytes = 100 << 20, .slots_bytes = 1 << 20};
   EXPECT_TRUE(check_fits(plan, int64_t{1100} << 20).ok());
   EXPECT_TRUE(check_fits(plan, -1).ok());
+  MemoryPlan with_ram = plan;
+  with_ram.ram_bytes = int64_t{600} << 20;
+  EXPECT_TRUE(check_ram_fits(plan, true, 1 << 20).ok());
+  EXPECT_TRUE(check_ram_fits(with_ram, true, -1).ok());
+  EXPECT_TRUE(check_ram_fits(with_ram, false, int64_t{700} << 20).ok());
+  const auto no_ram = check_ram_fits(with_ram, true, int64_t{1100} << 20);
+  ASSERT_FALSE(no_ram.ok());
+  EXPECT_NE(no_ram.error().message.find("need 600 MiB of the host's for --cache-ram, have 66 MiB"), std::string::npos)
+      << no_ram.error().message;
   const auto refused = check_fits(plan, int64_t{500} << 20);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::no_memory);

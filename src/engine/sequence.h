@@ -40,10 +40,12 @@ struct Sequence {
   bool has_waited = false;         // For any.
   int64_t unconsolidated = 0;      // Of the tokens it computes, those of a finished turn that nobody had time for.
   std::shared_ptr<DiskLoad> load;  // Under way, for this request.
-  bool asked_tier = false, tier_failed = false;
-  int64_t load_begun_ns = 0, load_ns = 0, restored_from_disk = 0;  // Position of the anchor; 0: none came from there.
-  uint64_t order = 0;                                              // Of arrival.
-  int64_t steps_waited = 0;                                        // Since admission or its last prefill piece.
+  bool asked_tiers = false;
+  int64_t load_begun_ns = 0, load_ns = 0;
+  int64_t tier_position = 0, failed_position = 0;  // Of the anchor that came from a tier, or could not; 0: none.
+  Tier tier = Tier::device, failed_tier = Tier::device;
+  uint64_t order = 0;        // Of arrival.
+  int64_t steps_waited = 0;  // Since admission or its last prefill piece.
   int64_t submitted_ns = 0, leased_ns = 0, prefill_begin_ns = -1, first_token_ns = -1, last_token_ns = -1;
   bool prefill_since_token = false;  // Another's prefill pass ran since its last token: a gap is a stall.
   bool paused = false;               // Its reader is slow.

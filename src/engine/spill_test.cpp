@@ -42,7 +42,8 @@ struct Answered {
 // A server's life: an engine and its tier, from start to end.
 class Life {
  public:
-  Life(const Model& model, Device& device, const std::string& folder, uint64_t numerics = 1, int32_t anchors = 6) {
+  Life(const Model& model, Device& device, const std::string& folder, uint64_t numerics = 1, int32_t anchors = 6,
+       int64_t ram_bytes = 0) {
     configure_log({.level = LogLevel::error});
     if (!folder.empty())
       tier_ = DiskTier::open({.folder = folder,
@@ -50,7 +51,8 @@ class Life {
                               .page_bytes = model.info().page_bytes,
                               .anchor_bytes = model.info().anchor_bytes})
                   .value();
-    const EngineLimits limits{.context_tokens = 1024, .sequences = 2, .pages = 64, .anchors = anchors};
+    const EngineLimits limits{
+        .context_tokens = 1024, .sequences = 2, .pages = 64, .anchors = anchors, .ram_bytes = ram_bytes};
     engine_ = Engine::make(model, device, limits, system_clock(), tier_.get()).value();
   }
   Answered ask(const std::vector<TokenId>& tokens) {
@@ -97,7 +99,7 @@ void expect_equal_over_lives(const Model& model, Device& device) {
     for (size_t i = 0; i < prompts.size(); ++i) {
       const Answered warm = first.ask(prompts[i]);
       EXPECT_EQ(warm, cold[i]);
-      EXPECT_TRUE(warm.stats.from_disk);
+      EXPECT_EQ(warm.stats.tier, Tier::disk);
       EXPECT_GE(warm.stats.cached_tokens, static_cast<int64_t>(prompts[i].size()) - kPageTokens);
     }
   }
@@ -108,7 +110,7 @@ void expect_equal_over_lives(const Model& model, Device& device) {
         const Answered warm = second.ask(prompts[i]);
         EXPECT_EQ(warm, cold[i]);
         EXPECT_TRUE(warm.stats.restored);
-        EXPECT_EQ(warm.stats.from_disk, from_disk);
+        EXPECT_EQ(warm.stats.tier, from_disk ? Tier::disk : Tier::device);
         EXPECT_EQ(warm.stats.miss, MissReason::none);
         EXPECT_EQ(warm.stats.cached_tokens + warm.stats.computed_tokens, warm.stats.prompt_tokens);
       }
@@ -158,6 +160,80 @@ TEST(Spill, MoreThanTheDeviceHoldsComesBackFromTheDisk) {
   EXPECT_EQ(model.violation(), "");
 }
 
+// Room in host memory for a number of conversations of 400 tokens.
+int64_t ram_for(const Model& model, int64_t conversations) {
+  const int64_t block = std::max<int64_t>(model.info().page_bytes, 4096) + 64;
+  return conversations * (7 + 2 * (model.info().anchor_bytes / block + 1)) * block;
+}
+
+void expect_equal_from_ram(const Model& model, Device& device) {
+  std::vector<std::vector<TokenId>> prompts;
+  for (Seed seed = 1; seed <= 3; ++seed) prompts.push_back(prompt_of(400, seed, model.info().vocabulary));
+  Life without(model, device, "");
+  Life life(model, device, "", 1, 6, ram_for(model, 8));
+  std::vector<Answered> cold;
+  for (const auto& prompt : prompts) {
+    cold.push_back(without.ask(prompt));
+    EXPECT_EQ(life.ask(prompt), cold.back());
+  }
+  life.engine().flush_cache();
+  for (const Tier tier : {Tier::ram, Tier::device}) {
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      const Answered warm = life.ask(prompts[i]);
+      EXPECT_EQ(warm, cold[i]);
+      EXPECT_TRUE(warm.stats.restored);
+      EXPECT_EQ(warm.stats.tier, tier);
+      EXPECT_EQ(warm.stats.miss, MissReason::none);
+      EXPECT_EQ(warm.stats.cached_tokens, 384);
+    }
+  }
+  EXPECT_EQ(life.engine().stats().ram_restores, 3);
+  EXPECT_EQ(life.engine().stats().ram.corrupt, 0);
+}
+
+TEST(Spill, WhatWasEvictedComesBackFromHostMemory) {
+  const FakeModel model{FakeModelOptions{}};
+  const auto device = Device::make(DeviceKind::ref, 1).value();
+  expect_equal_from_ram(model, *device);
+  EXPECT_EQ(model.violation(), "");
+}
+
+TEST(Spill, TheMiniModelAnswersWithTheSameBitsFromHostMemory) {
+  auto device = Device::make(DeviceKind::cpu, 2);
+  if (!device.ok()) device = Device::make(DeviceKind::ref, 2);  // No AVX2 here.
+  const auto model = load_model(testing::source_directory() + "/models/flash-next-mini", **device);
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  expect_equal_from_ram(**model, **device);
+}
+
+// Host memory holds some of what the disk holds: it is asked first, and what came from the disk is kept there.
+TEST(Spill, HostMemoryIsAskedBeforeTheDisk) {
+  const FakeModel model{FakeModelOptions{}};
+  const auto device = Device::make(DeviceKind::ref, 1).value();
+  const TemporaryFolder folder;
+  Life life(model, *device, folder.path() + "/cache", 1, 4, ram_for(model, 4));
+  int64_t from[3] = {};
+  for (int round = 0; round < 3; ++round) {
+    for (Seed conversation = 0; conversation < 12; ++conversation) {
+      const auto tokens = prompt_of(400, 1000 + conversation, 60);
+      const GenerateRequest same{.tokens = tokens, .max_tokens = 12, .ignore_stop_tokens = true};
+      const Answered got = life.ask(tokens);
+      EXPECT_EQ(got.tokens, testing::fake_answer(model, same).tokens);
+      EXPECT_EQ(got.stats.cached_tokens, round > 0 ? 384 : 0);
+      if (round > 0) ++from[static_cast<size_t>(got.stats.tier)];
+      life.tier().flush();
+    }
+  }
+  EXPECT_GT(from[static_cast<size_t>(Tier::ram)], 0);
+  EXPECT_GT(from[static_cast<size_t>(Tier::disk)], 0);
+  const auto back_to_back = prompt_of(400, 1000, 60);  // What the disk gave is in host memory from then on.
+  life.ask(back_to_back);
+  life.engine().flush_cache();
+  EXPECT_EQ(life.ask(back_to_back).stats.tier, Tier::ram);
+  EXPECT_GT(life.engine().stats().ram.evicted, 0);
+  EXPECT_EQ(model.violation(), "");
+}
+
 // Killed at any moment, in the middle of a write too: what had reached the disk is restored by the next start, and all
 // answers are the tokens' own.
 TEST(Spill, AKilledServerIsWarmAfterItsRestart) {
@@ -202,7 +278,7 @@ TEST(Spill, AKilledServerIsWarmAfterItsRestart) {
       const GenerateRequest same{.tokens = tokens, .max_tokens = 12, .ignore_stop_tokens = true};
       const Answered got = life.ask(tokens);
       EXPECT_EQ(got.tokens, testing::fake_answer(model, same).tokens);
-      EXPECT_TRUE(got.stats.from_disk) << "prompt " << seed << " of " << known;
+      EXPECT_EQ(got.stats.tier, Tier::disk) << "prompt " << seed << " of " << known;
       EXPECT_EQ(got.stats.cached_tokens, 384);
     }
     EXPECT_EQ(model.violation(), "");

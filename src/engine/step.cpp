@@ -18,6 +18,7 @@ Result<std::unique_ptr<Step>> Step::make(const Model& model, Device& device, con
   WP_TRY(step->scratch_, model.make_scratch(device, scratch));
   const MemoryPlan plan = memory_plan(info, limits);
   WP_TRY(check_fits(plan, available_memory_bytes(device)));
+  WP_TRY(check_ram_fits(plan, reads_host_memory(device.kind()), available_memory_bytes()));
   WP_TRY(step->logits_, Buffer::make(device, plan.logits_bytes, "logits"));
   WP_TRY(step->pools_, Pools::make(device, info, limits.pages, limits.anchors, limits.sequences));
 

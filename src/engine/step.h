@@ -40,11 +40,10 @@ class Step {
   std::span<const float> logits(size_t index, int64_t row = 0) const;
 
   bool capture_complete(AnchorId anchor) const { return pools_.receipts(anchor) == receipts_expected_; }
-  // A page or an anchor, whole, between the pools and host memory. Not within run().
-  void save_page(PageId page, std::byte* to) const { copy(to, pools_.page(page), page_bytes_); }
-  void load_page(PageId page, const std::byte* from) { copy(pools_.page(page), from, page_bytes_); }
-  void save_anchor(AnchorId anchor, std::byte* to) const { copy(to, pools_.anchor(anchor), anchor_bytes_); }
-  void load_anchor(AnchorId anchor, const std::byte* from) { copy(pools_.anchor(anchor), from, anchor_bytes_); }
+  // Where a page or an anchor lies, and copies between there and host memory. Not within run().
+  std::byte* page(PageId page) const { return pools_.page(page); }
+  std::byte* anchor(AnchorId anchor) const { return pools_.anchor(anchor); }
+  void copy(void* to, const void* from, int64_t size_bytes) const { stream_.device().copy(to, from, size_bytes); }
   int64_t page_bytes() const { return page_bytes_; }
   int64_t anchor_bytes() const { return anchor_bytes_; }
   int64_t vocabulary() const { return vocabulary_; }
@@ -56,7 +55,6 @@ class Step {
         stream_(device),
         page_bytes_(model.info().page_bytes),
         anchor_bytes_(model.info().anchor_bytes) {}
-  void copy(void* to, const void* from, int64_t size_bytes) const { stream_.device().copy(to, from, size_bytes); }
 
   const Model& model_;
   Stream stream_;

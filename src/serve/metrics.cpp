@@ -62,15 +62,23 @@ void print_consolidation(std::string& out, const ConsolidationStats& c) {
   single(out, "warmpath_cache_consolidations_waiting", "gauge", "Finished turns not yet consolidated.", c.waiting);
 }
 
-void print_disk(std::string& out, const DiskTierStats& d, int64_t restores) {
-  out += cat("warmpath_cache_restore_total{source=\"disk\"} ", restores, "\n");
+void print_tiers(std::string& out, const EngineStats& stats) {
+  const RamTierStats& r = stats.ram;
+  const DiskTierStats& d = stats.disk;
+  out += cat("warmpath_cache_restore_total{source=\"ram\"} ", stats.ram_restores, "\n");
+  out += cat("warmpath_cache_restore_total{source=\"disk\"} ", stats.disk_restores, "\n");
   family(out, "warmpath_cache_restore_bytes_total", "counter", "Bytes of pages and anchors read back.");
+  out += cat("warmpath_cache_restore_bytes_total{source=\"ram\"} ", r.loaded_bytes, "\n");
   out += cat("warmpath_cache_restore_bytes_total{source=\"disk\"} ", d.loaded_bytes, "\n");
   family(out, "warmpath_cache_tier_errors_total", "counter", "What a tier could not write, read or believe.");
+  out += cat("warmpath_cache_tier_errors_total{tier=\"ram\",kind=\"corrupt\"} ", r.corrupt, "\n");
+  out += cat("warmpath_cache_tier_errors_total{tier=\"ram\",kind=\"refused\"} ", r.refused, "\n");
   out += cat("warmpath_cache_tier_errors_total{tier=\"disk\",kind=\"write\"} ", d.write_errors, "\n");
   out += cat("warmpath_cache_tier_errors_total{tier=\"disk\",kind=\"read\"} ", d.read_errors, "\n");
   out += cat("warmpath_cache_tier_errors_total{tier=\"disk\",kind=\"corrupt\"} ", d.corrupt, "\n");
   out += cat("warmpath_cache_tier_errors_total{tier=\"disk\",kind=\"dropped\"} ", d.dropped, "\n");
+  single(out, "warmpath_cache_ram_bytes", "gauge", "Of the pages and anchors in --cache-ram.", r.bytes);
+  single(out, "warmpath_cache_ram_evictions_total", "counter", "Pages and anchors that gave way there.", r.evicted);
   single(out, "warmpath_cache_disk_bytes", "gauge", "Of the segments of --cache-disk.", d.bytes);
 }
 
@@ -82,8 +90,9 @@ void print_cache(std::string& out, const EngineStats& stats, int64_t anchor_byte
   single(out, "warmpath_prompt_tokens_recomputed_total", "counter", "Tokens between anchor and match.",
          c.recomputed_tokens);
   family(out, "warmpath_cache_restore_total", "counter", "Requests that resumed from an anchor.");
-  out += cat("warmpath_cache_restore_total{source=\"device\"} ", c.restores - stats.disk_restores, "\n");
-  print_disk(out, stats.disk, stats.disk_restores);
+  out += cat("warmpath_cache_restore_total{source=\"device\"} ", c.restores - stats.ram_restores - stats.disk_restores,
+             "\n");
+  print_tiers(out, stats);
   family(out, "warmpath_cache_miss_total", "counter", "Requests by miss reason; none is a full hit.");
   for (size_t i = 0; i < std::size(c.misses); ++i)
     out += cat("warmpath_cache_miss_total{reason=\"", name(static_cast<MissReason>(i)), "\"} ", c.misses[i], "\n");

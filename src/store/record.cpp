@@ -43,7 +43,11 @@ RecordHeader describe_part(PartKind kind, const Origin& origin, uint64_t domain,
 
 void seal(RecordHeader& header, std::span<const std::byte> payload) {
   WP_ASSERT(header.payload_bytes == static_cast<int64_t>(payload.size()));
-  header.payload_hash = hash_bytes(payload.data(), payload.size());
+  seal(header, hash_bytes(payload.data(), payload.size()));
+}
+
+void seal(RecordHeader& header, uint64_t payload_hash) {
+  header.payload_hash = payload_hash;
   header.header_hash = hash_of(header);
 }
 

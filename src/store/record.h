@@ -50,6 +50,7 @@ uint64_t node_key(uint64_t parent, uint64_t domain, std::span<const TokenId> pag
 RecordHeader describe_part(PartKind kind, const Origin& origin, uint64_t domain, uint64_t parent, int64_t end,
                            std::span<const TokenId> page_tokens, CaptureClass capture_class, int64_t payload_bytes);
 void seal(RecordHeader& header, std::span<const std::byte> payload);
+void seal(RecordHeader& header, uint64_t payload_hash);
 // Both.
 RecordHeader make_header(PartKind kind, const Origin& origin, uint64_t domain, uint64_t parent, int64_t end,
                          std::span<const TokenId> page_tokens, CaptureClass capture_class,
