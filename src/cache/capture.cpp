@@ -19,12 +19,13 @@ bool PrefixCache::Impl::is_expected(const LeaseRecord& record, int64_t position)
 
 bool PrefixCache::Impl::may_capture(const LeaseRecord& record, int64_t position, CaptureClass capture_class) const {
   const int64_t tokens_count = static_cast<int64_t>(record.tokens.size());
-  if (record.bypass || tokens_count < kCapturePromptTokensMin) return false;
+  const bool expected = is_expected(record, position);  // A request waits for it: a short one too, and on any rung.
+  if (record.bypass || (tokens_count < kCapturePromptTokensMin && !expected)) return false;
   if (position <= 0 || position % kPageTokens != 0 || position >= tokens_count + record.prefix_only) return false;
   if (position < record.match.anchor_position) return false;  // Never computed by this sequence.
   if (capture_class == CaptureClass::branch)                  // On evidence.
-    return position == record.match.branch_position || is_expected(record, position);
-  return capture_class != CaptureClass::ladder || !free_anchors.empty();
+    return position == record.match.branch_position || expected;
+  return capture_class != CaptureClass::ladder || expected || !free_anchors.empty();
 }
 
 bool PrefixCache::Impl::captured_already(const LeaseRecord& record, int64_t position) const {

@@ -66,6 +66,7 @@ struct Consolidation {
 
 // Where the anchor lay that a request resumed from.
 enum class Tier : uint8_t { device, ram, disk };
+constexpr int kTiers = 3;
 const char* name(Tier tier);
 
 enum class FinishReason : uint8_t { stop, length, cancelled, error };

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <filesystem>
 #include <memory>
 
 #include "core/cat.h"
 #include "core/clock.h"
 #include "engine/core.h"
+#include "engine/memory_plan.h"
 
 namespace wp::measure {
 namespace {
@@ -23,12 +25,15 @@ constexpr int64_t kAnswerMax = 8;
 constexpr int32_t kSessions = 4, kTop = 4;
 constexpr int32_t kAnchors = 96;  // More than a case leaves behind: what the oracle predicts holds without eviction.
 constexpr int64_t kSuffixRoom = 1024;
+constexpr int64_t kWaitNs = 100'000'000;  // For the disk, each time.
+constexpr int kWaitsMax = 300;
 
 struct Answer {
   Tokens tokens;
   std::vector<TokenLogprob> logprobs;  // The sampled token's, then the alternatives', token by token.
   int64_t cached = 0;
   int64_t prompt_done = 0;
+  Tier tier = Tier::device;
   FinishReason finish = FinishReason::error;
   std::string error;
 };
@@ -41,10 +46,79 @@ struct Turn {
   int64_t cancel_after = -1;  // Steps; -1: never.
 };
 
+// The engine with the cache, and what lies behind it: a case's own where that is something, so that it is empty.
+class Warm {
+ public:
+  Warm(const Model& model, Device& device, EngineLimits limits, Behind behind, FileLayer* files)
+      : model_(model), device_(device), limits_(limits), behind_(behind), files_(files) {
+    if (behind == Behind::ram || behind == Behind::ram_and_disk) {
+      const MemoryPlan plan = memory_plan(model.info(), limits_);
+      limits_.ram_bytes = 2 * (plan.pages_bytes + plan.anchors_bytes) + (int64_t{limits.pages} << 12);
+    }
+  }
+  ~Warm() {
+    core_.reset();
+    disk_.reset();
+    std::error_code ignored;
+    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
+  }
+  Warm(const Warm&) = delete;
+  Warm& operator=(const Warm&) = delete;
+  Result<void> start();
+  // All that is on the device goes, or the whole server: a restart on the same folder.
+  Result<void> evict();
+  EngineCore& core() const { return *core_; }
+  bool has_tier() const { return behind_ != Behind::nothing; }
+  bool has_disk() const { return disk_ != nullptr; }
+  // Whence what the device no longer has comes back.
+  Tier tier() const { return limits_.ram_bytes > 0 ? Tier::ram : Tier::disk; }
+
+ private:
+  const Model& model_;
+  Device& device_;
+  EngineLimits limits_;
+  const Behind behind_;
+  FileLayer* files_;
+  std::string folder_;
+  std::unique_ptr<DiskTier> disk_;
+  std::unique_ptr<EngineCore> core_;
+};
+
+Result<void> Warm::start() {
+  if (behind_ != Behind::nothing && behind_ != Behind::ram) {
+    if (folder_.empty()) {
+      std::error_code fault;
+      std::string pattern = (std::filesystem::temp_directory_path(fault) / "warmpath-equality-XXXXXX").string();
+      if (!mkdtemp(pattern.data())) return Error{ErrorCode::io, cat("equality: could not make the folder ", pattern)};
+      folder_ = pattern;
+    }
+    WP_TRY(disk_, DiskTier::open({.folder = folder_,
+                                  .origin = {model_.info().fingerprint, 1},
+                                  .page_bytes = model_.info().page_bytes,
+                                  .anchor_bytes = model_.info().anchor_bytes,
+                                  .pending_bytes_max = INT64_MAX,
+                                  .files = files_}));
+  }
+  WP_TRY(core_, EngineCore::make(model_, device_, limits_, system_clock(), disk_.get()));
+  return {};
+}
+
+Result<void> Warm::evict() {
+  if (behind_ == Behind::restart) {
+    core_.reset();
+    disk_.reset();
+    return start();
+  }
+  if (disk_) disk_->flush();
+  core_->flush_cache();
+  while (core_->step()) continue;
+  return {};
+}
+
 class Case {
  public:
-  Case(EngineCore& warm, EngineCore& cold, Rng rng, const EqualityOptions& options, EqualityResult& result)
-      : warm_(warm), cold_(cold), rng_(rng), options_(options), result_(result) {}
+  Case(Warm& server, EngineCore& cold, Rng rng, const EqualityOptions& options, EqualityResult& result)
+      : server_(server), cold_(cold), rng_(rng), options_(options), result_(result) {}
 
   Result<void> run(History history);
   const std::string& difference() const { return difference_; }
@@ -58,24 +132,26 @@ class Case {
   Result<void> play(std::vector<Tokens> prompts);
   Result<void> break_off(const Tokens& prompt);
   Result<std::vector<Answer>> answers(EngineCore& core, const std::vector<Turn>& turns);
-  void compare(const Turn& turn, const Answer& warm, const Answer& cold, int64_t predicted);
+  void compare(const Turn& turn, const Answer& warm, const Answer& cold, const RestoreOracle::Point& predicted);
   Result<void> interleave();
+  Result<void> poisoned();
   std::vector<Tokens> of_all(const std::function<Tokens(const Tokens&, size_t)>& make) const;
-  void flush();
+  Result<void> evict();
 
-  EngineCore &warm_, &cold_;
+  Warm& server_;
+  EngineCore& cold_;
   Rng rng_;
   const EqualityOptions& options_;
   EqualityResult& result_;
   RestoreOracle oracle_;
-  int64_t system_ = 0;
+  int64_t system_ = 0, rounds_ = 0;
   std::vector<Tokens> first_;    // The sessions' first prompts.
   std::vector<Tokens> answers_;  // To the prompts last played, by session.
   std::string difference_;
 };
 
 Tokens Case::random(int64_t count) {
-  const int64_t vocabulary = warm_.model_info().vocabulary;
+  const int64_t vocabulary = cold_.model_info().vocabulary;
   Tokens tokens;
   for (int64_t i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>(rng_.between(kSessions, vocabulary - 1)));
   return tokens;
@@ -116,7 +192,10 @@ Turn Case::turn(Tokens prompt) {
 
 void take(Answer& answer, const TokenEvent& event) {
   switch (event.kind) {
-    case TokenEvent::Kind::started: answer.cached = answer.prompt_done = event.stats.cached_tokens; break;
+    case TokenEvent::Kind::started:
+      answer.cached = answer.prompt_done = event.stats.cached_tokens;
+      answer.tier = event.stats.tier;
+      break;
     case TokenEvent::Kind::progress: answer.prompt_done = event.prompt_done; break;
     case TokenEvent::Kind::token:
       answer.tokens.push_back(event.token);
@@ -147,11 +226,14 @@ Result<std::vector<Answer>> Case::answers(EngineCore& core, const std::vector<Tu
     WP_TRY(auto channel, core.submit(std::move(request)));
     channels.push_back(std::move(channel));
   }
+  int waits = 0;
   for (int64_t steps = 0; !core.idle(); ++steps) {
     for (size_t i = 0; i < turns.size(); ++i)
       if (turns[i].cancel_after == steps) channels[i]->cancel();
-    if (!core.step() && !core.idle())
+    if (core.step() || core.idle()) continue;
+    if (!server_.has_disk() || ++waits > kWaitsMax)
       return Error{ErrorCode::gate_failed, "equality: expected the engine to go on, found it waiting for ever"};
+    core.bell().wait_within(kWaitNs);
   }
   std::vector<Answer> out(turns.size());
   for (size_t i = 0; i < turns.size(); ++i) {
@@ -163,14 +245,17 @@ Result<std::vector<Answer>> Case::answers(EngineCore& core, const std::vector<Tu
   return out;
 }
 
-void Case::compare(const Turn& turn, const Answer& warm, const Answer& cold, int64_t predicted) {
+void Case::compare(const Turn& turn, const Answer& warm, const Answer& cold, const RestoreOracle::Point& predicted) {
   if (!difference_.empty()) return;
   const auto n = turn.prompt.size();
   if (warm.finish != cold.finish || cold.finish != FinishReason::length) {
     difference_ = cat("prompt of ", n, ": expected both to end by length, found warm ", wp::name(warm.finish), " ",
                       warm.error, ", cold ", wp::name(cold.finish), " ", cold.error);
-  } else if (warm.cached != predicted) {
-    difference_ = cat("prompt of ", n, ": expected to resume at ", predicted, ", found ", warm.cached);
+  } else if (warm.cached != predicted.resumes) {
+    difference_ = cat("prompt of ", n, ": expected to resume at ", predicted.resumes, ", found ", warm.cached);
+  } else if (const Tier tier = predicted.from_tier ? server_.tier() : Tier::device; warm.tier != tier) {
+    difference_ = cat("prompt of ", n, ": expected to resume at ", warm.cached, " from tier ", wp::name(tier),
+                      ", found ", wp::name(warm.tier));
   } else if (warm.logprobs.size() != cold.logprobs.size()) {
     difference_ =
         cat("prompt of ", n, ": expected ", cold.logprobs.size(), " log-probabilities, found ", warm.logprobs.size());
@@ -190,7 +275,7 @@ Result<void> Case::break_off(const Tokens& prompt) {
   Turn broken = turn(prompt);
   broken.cancel_after = rng_.between(0, 6);
   const RestoreOracle::Point point = oracle_.predict(prompt, system_);
-  WP_TRY(const std::vector<Answer> got, answers(warm_, {broken}));
+  WP_TRY(const std::vector<Answer> got, answers(server_.core(), {broken}));
   oracle_.computed(prompt, point, got[0].prompt_done);
   if (got[0].finish == FinishReason::cancelled) ++result_.cancelled;
   return {};
@@ -199,6 +284,7 @@ Result<void> Case::break_off(const Tokens& prompt) {
 // One round: a prompt of each session, at once and warm, then one by one and cold.
 Result<void> Case::play(std::vector<Tokens> prompts) {
   if (!difference_.empty()) return {};
+  if (server_.has_tier() && rounds_++ > 0 && (rounds_ == 2 || rng_.percent(60))) WP_TRY(evict());
   if (rng_.percent(20)) WP_TRY(break_off(prompts[0]));
   std::vector<Turn> turns;
   std::vector<RestoreOracle::Point> points;
@@ -206,11 +292,11 @@ Result<void> Case::play(std::vector<Tokens> prompts) {
     points.push_back(oracle_.predict(prompt, system_));
     turns.push_back(turn(std::move(prompt)));
   }
-  WP_TRY(const std::vector<Answer> warm, answers(warm_, turns));
+  WP_TRY(const std::vector<Answer> warm, answers(server_.core(), turns));
   answers_.resize(turns.size());
   for (size_t i = 0; i < turns.size(); ++i) {
     WP_TRY(const std::vector<Answer> cold, answers(cold_, {turns[i]}));
-    compare(turns[i], warm[i], cold[0], points[i].resumes);
+    compare(turns[i], warm[i], cold[0], points[i]);
     answers_[i] = cold[0].tokens;
     const auto n = static_cast<int64_t>(turns[i].prompt.size());
     oracle_.computed(turns[i].prompt, points[i], n);
@@ -219,7 +305,10 @@ Result<void> Case::play(std::vector<Tokens> prompts) {
     result_.prompt_longest = std::max(result_.prompt_longest, n);
     result_.tokens_compared += std::ssize(cold[0].tokens);
     result_.restored_tokens += warm[i].cached;
-    if (warm[i].cached > 0) ++result_.warm_requests;
+    if (warm[i].cached > 0) {
+      ++result_.warm_requests;
+      ++result_.warm_by_tier[static_cast<size_t>(warm[i].tier)];
+    }
   }
   return {};
 }
@@ -230,10 +319,27 @@ std::vector<Tokens> Case::of_all(const std::function<Tokens(const Tokens&, size_
   return out;
 }
 
-void Case::flush() {
-  warm_.flush_cache();
-  while (warm_.step()) continue;
-  oracle_.forget();
+Result<void> Case::evict() {
+  WP_TRY(server_.evict());
+  oracle_.evict(server_.has_tier());
+  return {};
+}
+
+// Turns full of one marker, whose states and pages stay behind, then prompts that have no marker: of the beginning that
+// they share, and of a part of it, they must get what a server without a past gives them.
+Result<void> Case::poisoned() {
+  const Tokens stem = new_prompt(0, rng_.between(64, 400));
+  system_ = std::ssize(stem) / kPageTokens * kPageTokens;
+  const Tokens marker = random(1);
+  Tokens conversation = stem;
+  for (int turn = 0; turn < 2; ++turn) {
+    conversation.resize(conversation.size() + static_cast<size_t>(rng_.between(200, 500)), marker[0]);
+    WP_TRY(play({conversation}));
+    conversation = then(conversation, answers_[0]);
+  }
+  for (int i = 0; i < 2; ++i) WP_TRY(play({then(stem, random(rng_.between(200, 400)))}));
+  const Tokens part(stem.begin(), stem.begin() + rng_.between(1, std::ssize(stem)));
+  return play({then(part, random(rng_.between(1, 300)))});
 }
 
 // Turn by turn, the sessions in order; all begin alike, so that each restores the common beginning once.
@@ -253,8 +359,9 @@ Result<void> Case::interleave() {
 }
 
 Result<void> Case::run(History history) {
-  flush();
+  if (!server_.has_tier()) WP_TRY(evict());
   if (history == History::interleave) return interleave();
+  if (history == History::poisoned) return poisoned();
   const int64_t length = length_of_prompt();
   const bool batched = length <= 1200 && rng_.percent(40);
   if (batched) ++result_.batched_cases;
@@ -288,8 +395,9 @@ Result<void> Case::run(History history) {
     case History::delete_turn:
       WP_TRY(play(of_all([&](const Tokens& p, size_t i) { return then(then(p, answers_[i]), random(more)); })));
       return play(of_all([&](const Tokens& p, size_t) { return then(p, random(more)); }));
-    case History::evict_all: flush(); return play(first_);
-    case History::interleave: break;
+    case History::evict_all: WP_TRY(evict()); return play(first_);
+    case History::interleave:
+    case History::poisoned: break;
   }
   return {};
 }
@@ -312,9 +420,14 @@ EngineLimits limits_of(const Model& model, const EqualityOptions& options, int64
 }  // namespace
 
 const char* name(History history) {
-  constexpr const char* kNames[] = {"fresh", "repeat",      "extend",     "answer",   "branch",
-                                    "edit",  "delete turn", "interleave", "evict all"};
+  constexpr const char* kNames[] = {"fresh", "repeat",      "extend",     "answer",    "branch",
+                                    "edit",  "delete turn", "interleave", "evict all", "poisoned"};
   return kNames[static_cast<size_t>(history)];
+}
+
+const char* name(Behind behind) {
+  constexpr const char* kNames[] = {"nothing", "ram", "disk", "ram and disk", "restart"};
+  return kNames[static_cast<size_t>(behind)];
 }
 
 Result<EqualityResult> run_equality(const Model& model, Device& device, const EqualityOptions& options) {
@@ -323,10 +436,11 @@ Result<EqualityResult> run_equality(const Model& model, Device& device, const Eq
   if (used.prompt_max < 40)
     return Error{ErrorCode::unsupported,
                  cat("equality: expected a context of 1,064 tokens or more, found ", model.info().context_max)};
-  std::vector<std::unique_ptr<EngineCore>> warm;
+  std::vector<std::unique_ptr<Warm>> shared;
   for (const int64_t pass_tokens : kPassTokens) {
-    WP_TRY(auto core, EngineCore::make(model, device, limits_of(model, used, pass_tokens, true), system_clock()));
-    warm.push_back(std::move(core));
+    shared.push_back(
+        std::make_unique<Warm>(model, device, limits_of(model, used, pass_tokens, true), Behind::nothing, used.files));
+    WP_TRY(shared.back()->start());
   }
   WP_TRY(const auto cold,
          EngineCore::make(model, device, limits_of(model, used, kColdPassTokens, false), system_clock()));
@@ -335,14 +449,18 @@ Result<EqualityResult> run_equality(const Model& model, Device& device, const Eq
     const int64_t number = used.first_case + i;
     Rng rng(splitmix64(used.seed) ^ static_cast<uint64_t>(number));
     const auto history = static_cast<History>(number % kHistories);  // Each in turn, whatever the seed.
-    const auto engine = static_cast<size_t>(rng.between(0, std::ssize(warm) - 1));
-    Case one(*warm[engine], *cold, rng, used, result);
+    const auto behind = static_cast<Behind>((number + number / kHistories) % kBehinds);  // With each, in turn.
+    const auto engine = static_cast<size_t>(rng.between(0, std::ssize(shared) - 1));
+    Warm own(model, device, limits_of(model, used, kPassTokens[engine], true), behind, used.files);
+    if (own.has_tier()) WP_TRY(own.start());
+    Case one(own.has_tier() ? own : *shared[engine], *cold, rng, used, result);
     WP_TRY(one.run(history));
     if (!one.difference().empty())
-      result.difference =
-          cat("case ", number, " (", name(history), ", passes of ", kPassTokens[engine], "), seed ", used.seed, ": ",
-              one.difference(), "; repeat with --seed ", used.seed, " --first-case ", number, " --cases 1");
+      result.difference = cat("case ", number, " (", name(history), ", behind the device: ", name(behind),
+                              ", passes of ", kPassTokens[engine], "), seed ", used.seed, ": ", one.difference(),
+                              "; repeat with --seed ", used.seed, " --first-case ", number, " --cases 1");
     ++result.cases;
+    ++result.by_behind[static_cast<size_t>(behind)];
     ++result.by_history[static_cast<size_t>(history)];
     if (used.progress) used.progress(i + 1, used.cases);
   }
@@ -353,6 +471,9 @@ Json equality_json(const EqualityResult& result) {
   Json histories = Json::object();
   for (int i = 0; i < kHistories; ++i)
     histories[name(static_cast<History>(i))] = result.by_history[static_cast<size_t>(i)];
+  Json behind = Json::object(), tiers = Json::object();
+  for (int i = 0; i < kBehinds; ++i) behind[name(static_cast<Behind>(i))] = result.by_behind[static_cast<size_t>(i)];
+  for (int i = 0; i < kTiers; ++i) tiers[wp::name(static_cast<Tier>(i))] = result.warm_by_tier[static_cast<size_t>(i)];
   return {{"cases", result.cases},
           {"requests", result.requests},
           {"warm_requests", result.warm_requests},
@@ -363,6 +484,8 @@ Json equality_json(const EqualityResult& result) {
           {"cancelled", result.cancelled},
           {"batched_cases", result.batched_cases},
           {"histories", histories},
+          {"behind_the_device", behind},
+          {"warm_by_tier", tiers},
           {"differences", result.passed() ? 0 : 1},
           {"difference", result.difference}};
 }
@@ -373,9 +496,13 @@ std::string equality_table(const EqualityResult& result) {
   row("cases", result.cases);
   for (int i = 0; i < kHistories; ++i)
     row(cat("  ", name(static_cast<History>(i))), result.by_history[static_cast<size_t>(i)]);
+  for (int i = 0; i < kBehinds; ++i)
+    row(cat("  behind the device: ", name(static_cast<Behind>(i))), result.by_behind[static_cast<size_t>(i)]);
   row("cases of four at once", result.batched_cases);
   row("requests compared", result.requests);
   row("  resumed where predicted, above 0", result.warm_requests);
+  for (int i = 0; i < kTiers; ++i)
+    row(cat("    from tier ", wp::name(static_cast<Tier>(i))), result.warm_by_tier[static_cast<size_t>(i)]);
   row("requests cancelled on the way", result.cancelled);
   row("prompt tokens", result.prompt_tokens);
   row("  restored", result.restored_tokens);

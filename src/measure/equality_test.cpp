@@ -154,6 +154,8 @@ class Equality : public ::testing::Test {
     EXPECT_EQ(result.difference, "");
     EXPECT_EQ(result.cases, cases);
     EXPECT_GT(result.warm_requests, cases / 3);
+    for (const int64_t count : result.by_behind) EXPECT_GT(count, 0);
+    for (const int64_t count : result.warm_by_tier) EXPECT_GT(count, 0);
   }
   void expect_caught(Damage damage) {
     const EqualityResult result = run("qwen4_exp/tiny-nvfp4", damage, {.cases = 90, .seed = 5, .prompt_max = 1200});
@@ -187,6 +189,17 @@ TEST_F(Equality, CatchesAnAnchorOffBy64) { expect_caught(Damage::anchor_off_by_6
 TEST_F(Equality, CatchesAPageAboveTheAnchor) { expect_caught(Damage::page_above_anchor_kept); }
 TEST_F(Equality, CatchesAnOrderThatDependsOnTheRows) { expect_caught(Damage::order_by_rows); }
 
+// Answers would be equal where nothing ever comes back from the disk: the battery must notice that it does not.
+TEST_F(Equality, CatchesADiskThatNeverAnswers) {
+  class Deaf final : public FileLayer {
+   public:
+    int64_t read(int, void*, int64_t, int64_t) override { return -1; }
+  } deaf;
+  const EqualityResult result =
+      run("qwen4_exp/tiny-nvfp4", Damage::none, {.cases = 20, .seed = 5, .prompt_max = 1200, .files = &deaf});
+  EXPECT_NE(result.difference.find("expected to resume at"), std::string::npos) << result.difference;
+}
+
 // Equal answers are not enough: an engine that resumes elsewhere than the oracle says is stopped too.
 TEST(RestoreOracle, KnowsWhereStatesAreLeft) {
   std::vector<TokenId> prompt(1000);
@@ -203,7 +216,12 @@ TEST(RestoreOracle, KnowsWhereStatesAreLeft) {
   const auto edited = oracle.predict(prompt, 128);
   EXPECT_EQ(edited.resumes, 128);
   EXPECT_EQ(edited.captures, (std::vector<int64_t>{640, 960}));  // A branch, and the tail.
-  oracle.forget();
+  oracle.evict(true);
+  EXPECT_EQ(oracle.predict(prompt, 0).resumes, 128);  // The prompt as it was edited was never computed.
+  EXPECT_TRUE(oracle.predict(prompt, 0).from_tier);
+  EXPECT_EQ(oracle.predict(prompt, 0).captures,
+            (std::vector<int64_t>{960}));  // No branch: the device forgot the other.
+  oracle.evict(false);
   EXPECT_EQ(oracle.predict(prompt, 0).resumes, 0);
   const std::vector<TokenId> brief(255, 1);
   EXPECT_TRUE(oracle.predict(brief, 128).captures.empty());

@@ -27,6 +27,13 @@ RestoreOracle::Point RestoreOracle::predict(const std::vector<TokenId>& prompt, 
     match = std::max(match, agree / kGrid * kGrid);
     if (agree == end && end < n) point.resumes = std::max(point.resumes, end);
   }
+  for (const auto& path : kept_) {
+    const auto end = static_cast<int64_t>(path.size());
+    if (end <= point.resumes || end >= n || agreeing(path, prompt) != end) continue;
+    point.resumes = end;
+    point.from_tier = true;
+    match = std::max(match, end);  // The device has that path from now on.
+  }
   if (n < kPromptMin) return point;
 
   // A branch: known tokens go on behind the match in another way, and no state is there.
@@ -53,8 +60,15 @@ RestoreOracle::Point RestoreOracle::predict(const std::vector<TokenId>& prompt, 
 }
 
 void RestoreOracle::computed(const std::vector<TokenId>& prompt, const Point& point, int64_t position) {
+  if (point.from_tier && point.resumes <= position) known_.emplace_back(prompt.begin(), prompt.begin() + point.resumes);
   for (const int64_t at : point.captures)
     if (at <= position) known_.emplace_back(prompt.begin(), prompt.begin() + at);
+}
+
+void RestoreOracle::evict(bool tier) {
+  if (tier) kept_.insert(kept_.end(), known_.begin(), known_.end());
+  else kept_.clear();
+  known_.clear();
 }
 
 }  // namespace wp::measure
