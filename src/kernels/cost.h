@@ -27,6 +27,16 @@ inline Cost cost_of(const Matmul& p) {
   return {2 * T * N * K, weight_bytes(p.W) + 4 * T * (N + K)};
 }
 
+inline Cost cost_of(const MatmulGroup& p) {
+  Cost all{0, 4 * static_cast<double>(p.T) * static_cast<double>(p.products[0].W.K)};
+  for (int i = 0; i < p.count; ++i) {
+    const Cost one = cost_of(p.at(i));
+    all.flops += one.flops;
+    all.bytes += one.bytes - 4 * static_cast<double>(p.T) * static_cast<double>(p.products[i].W.K);
+  }
+  return all;
+}
+
 // Of E experts those that T rows with A choices each are expected to meet.
 inline Cost cost_of(const Experts& p) {
   const auto T = static_cast<double>(p.T), M = static_cast<double>(p.M), F = static_cast<double>(p.F);

@@ -18,6 +18,33 @@ struct Matmul {
   int64_t y_stride = 0;
 };
 
+// Products of the same rows, with at most kProductsMax weights; each as Matmul.
+constexpr int kProductsMax = 4;
+struct MatmulGroup {
+  struct Product {
+    Matrix W;
+    float* y = nullptr;
+    int64_t y_stride = 0;
+  };
+  int64_t T = 0;
+  const float* x = nullptr;
+  int64_t x_stride = 0;
+  const int32_t* rows = nullptr;
+  int count = 0;
+  Product products[kProductsMax];
+
+  constexpr Matmul at(int i) const {
+    const Product& product = products[i];
+    return {.T = T,
+            .W = product.W,
+            .x = x,
+            .x_stride = x_stride,
+            .rows = rows,
+            .y = product.y,
+            .y_stride = product.y_stride};
+  }
+};
+
 // y[t, s * M + m] = table[tokens[t], m] for each of S copies. `table` in layout rows.
 struct Embed {
   int64_t T = 0, S = 0;

@@ -56,16 +56,16 @@ void attention_forward(Stream& stream, const Pass& pass, const AttentionBlock& b
   const int64_t T = pass.rows();
   const Tensor q_gate = scratch.q_gate.rows(T), k = scratch.k.rows(T), v = scratch.v.rows(T);
   const Tensor q = scratch.q.rows(T), o = scratch.o.rows(T);
-  ops::matmul(stream, x, block.q_gate, q_gate);
-  ops::matmul(stream, x, block.k, k);
-  ops::matmul(stream, x, block.v, v);
+  if (block.indexer.HI)
+    ops::matmul_group(stream, x,
+                      {{block.q_gate, q_gate}, {block.k, k}, {block.v, v}, {block.index_qk, scratch.index_z.rows(T)}});
+  else ops::matmul_group(stream, x, {{block.q_gate, q_gate}, {block.k, k}, {block.v, v}});
   ops::attention_inputs(stream, pass.view(), block.pages, rope, block.heads, q_gate, k, v, block.q_norm, block.k_norm,
                         block.epsilon, q);
   Tensor selected;
   if (block.indexer.HI) {
     const Tensor z = scratch.index_z.rows(T), queries = scratch.index_q.rows(T);
     selected = scratch.selected.rows(T);
-    ops::matmul(stream, x, block.index_qk, z);
     ops::index_keys(stream, pass.view(), block.pages, rope, z, block.index_q_norm, block.index_k_norm, block.epsilon,
                     block.pending_offset, queries);
     ops::select_blocks(stream, pass.view(), block.pages, queries, selected, workspace);

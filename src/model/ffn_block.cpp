@@ -18,8 +18,7 @@ SwigluScratch plan_swiglu(ScratchLayout& layout, int64_t F, int64_t rows) {
 void swiglu_forward(Stream& stream, const SwigluBlock& block, const Tensor& x, const SwigluScratch& scratch,
                     const Tensor& y) {
   const Tensor gate = scratch.gate.rows(x.dim(0)), up = scratch.up.rows(x.dim(0));
-  ops::matmul(stream, x, block.gate, gate);
-  ops::matmul(stream, x, block.up, up);
+  ops::matmul_group(stream, x, {{block.gate, gate}, {block.up, up}});
   ops::silu_mul(stream, gate, up);
   ops::matmul(stream, gate, block.down, y);
 }
@@ -61,12 +60,14 @@ void moe_forward(Stream& stream, const MoeBlock& block, const Tensor& x, const M
                              .weights = scratch.routing.weights.rows(T),
                              .offsets = scratch.routing.offsets,
                              .order = scratch.routing.order.rows(T * A)};
-  ops::matmul(stream, x, block.router, logits);
-  ops::router(stream, logits, block.config.normalise, routing);
-
   const Tensor shared = scratch.shared_out.rows(T), shared_gate = scratch.shared_gate.rows(T);
-  swiglu_forward(stream, block.shared, x, scratch.shared, shared);
-  ops::matmul(stream, x, block.shared_gate, shared_gate);
+  const Tensor gate = scratch.shared.gate.rows(T), up = scratch.shared.up.rows(T);
+  ops::matmul_group(
+      stream, x,
+      {{block.router, logits}, {block.shared.gate, gate}, {block.shared.up, up}, {block.shared_gate, shared_gate}});
+  ops::router(stream, logits, block.config.normalise, routing);
+  ops::silu_mul(stream, gate, up);
+  ops::matmul(stream, gate, block.shared.down, shared);
   ops::experts(stream, block.experts_at, block.experts[0], x, routing, shared, shared_gate, y,
                {.hidden = scratch.hidden.rows(T * A), .outputs = scratch.outputs.rows(T * A), .workspace = workspace});
 }

@@ -90,17 +90,13 @@ void gdn_forward(Stream& stream, const Pass& pass, const GdnBlock& block, const 
   const Tensor b = scratch.b.rows(T), a = scratch.a.rows(T);
   if (block.qkvz) {
     const Tensor qkvz = scratch.qkvz.rows(T), ba = scratch.ba.rows(T);
-    ops::matmul(stream, x, block.qkvz, qkvz);
-    ops::matmul(stream, x, block.ba, ba);
+    ops::matmul_group(stream, x, {{block.qkvz, qkvz}, {block.ba, ba}});
     ops::gather_columns(stream, qkvz, block.qkv_at, u);
     ops::gather_columns(stream, qkvz, block.z_at, z);
     ops::gather_columns(stream, ba, block.b_at, b);
     ops::gather_columns(stream, ba, block.a_at, a);
   } else {
-    ops::matmul(stream, x, block.qkv, u);
-    ops::matmul(stream, x, block.z, z);
-    ops::matmul(stream, x, block.b, b);
-    ops::matmul(stream, x, block.a, a);
+    ops::matmul_group(stream, x, {{block.qkv, u}, {block.z, z}, {block.b, b}, {block.a, a}});
   }
   ops::conv_silu(stream, pass.view(), u, block.conv_at, 1, block.conv_offset, mixed);
   ops::gdn(stream, pass.view(), block.heads, mixed, a, b, block.A_log, block.dt_bias, block.state_offset, o, workspace);

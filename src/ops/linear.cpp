@@ -21,6 +21,20 @@ void matmul(Stream& stream, const Tensor& x, const Matrix& W, const Tensor& y, c
                               .y_stride = y.row_stride});
 }
 
+void matmul_group(Stream& stream, const Tensor& x, std::span<const Product> products) {
+  WP_ASSERT(!products.empty() && products.size() <= kernels::kProductsMax);
+  const int64_t T = x.dim(0), K = x.dim(1);
+  kernels::MatmulGroup group{
+      .T = T, .x = x.f32(), .x_stride = x.row_stride, .count = static_cast<int>(products.size())};
+  for (size_t i = 0; i < products.size(); ++i) {
+    const auto& [W, y] = products[i];
+    WP_ASSERT(W && W.K == K);
+    expect("matmul_group y", y, DType::f32, {T, W.N});
+    group.products[i] = {.W = W, .y = y.f32(), .y_stride = y.row_stride};
+  }
+  if (T > 0) matmul_group_kernels.run(stream, group);
+}
+
 void embed(Stream& stream, const Matrix& table, const Tensor& tokens, const Tensor& y) {
   Dim T{"T"}, width{"S * M"};
   expect("embed tokens", tokens, DType::i32, {T});

@@ -81,6 +81,44 @@ TEST(Matmul, RowsAreIndependent) {
     });
 }
 
+// Equal bits: a group of products is its products.
+TEST(MatmulGroup, IsItsProducts) {
+  for (WeightFormat format : testing::all_formats())
+    for (const int64_t T : {1, 8, 20, 90}) {
+      SCOPED_TRACE(cat(name(format), " T ", T));
+      compare_backends(13, 1e-5, [&](OpCase& op) {
+        constexpr int64_t kK = 256;
+        const Tensor x = op.filled({T, kK});
+        const std::array<int64_t, 4> widths = {40, 17, 130, 1};
+        std::vector<Matrix> weights;
+        std::vector<Tensor> together, apart;
+        for (const int64_t N : widths) {
+          weights.push_back(op.matrix(N == 1 ? WeightFormat::f32 : format, N, kK));
+          together.push_back(op.blank({T, N}));
+          apart.push_back(op.blank({T, N}));
+        }
+        for (size_t i = 0; i < widths.size(); ++i) ops::matmul(op.stream(), x, weights[i], apart[i]);
+        const auto equal = [&](size_t count) {
+          for (size_t i = 0; i < count; ++i) {
+            const auto bytes = static_cast<size_t>(T * widths[i]) * 4;
+            ASSERT_EQ(0, std::memcmp(together[i].data, apart[i].data, bytes)) << name(op.stream().kind()) << " " << i;
+            std::memset(together[i].data, 0xFF, bytes);
+          }
+        };
+        ops::matmul_group(op.stream(), x,
+                          {{weights[0], together[0]}, {weights[1], together[1]}, {weights[2], together[2]}});
+        equal(3);
+        ops::matmul_group(op.stream(), x,
+                          {{weights[0], together[0]},
+                           {weights[1], together[1]},
+                           {weights[2], together[2]},
+                           {weights[3], together[3]}});
+        equal(4);
+        for (const Tensor& y : apart) op.give(y);
+      });
+    }
+}
+
 // Equal bits: as many rows as any kernel is made for, each row alone, and with and without memory lent to the stream.
 // The widest are cut into several slices of K and more tiles than are worked on together.
 TEST(Matmul, ManyRowsGiveTheBitsOfOne) {

@@ -12,6 +12,8 @@ namespace gpu = kernels::gpu;
 
 // name, ref, cpu, gpu
 const Table<kernels::Matmul> matmul_kernels{"matmul", ref::matmul, cpu::matmul, gpu::matmul};
+const Table<kernels::MatmulGroup> matmul_group_kernels{"matmul_group", ref::matmul_group, cpu::matmul_group,
+                                                       gpu::matmul_group};
 const Table<kernels::Embed> embed_kernels{"embed", ref::embed, cpu::embed, gpu::embed};
 const Table<kernels::TableRows> table_rows_kernels{"table_rows", ref::table_rows, cpu::table_rows, gpu::table_rows};
 const Table<kernels::GatherRows> gather_rows_kernels{"gather_rows", ref::gather_rows, cpu::gather_rows,
@@ -60,11 +62,11 @@ std::vector<TableRow> rows_of(const Table<Args>&... tables) {
 }  // namespace
 
 std::vector<TableRow> table_rows_list() {
-  return rows_of(matmul_kernels, embed_kernels, table_rows_kernels, gather_rows_kernels, gather_columns_kernels,
-                 rms_norm_kernels, gated_residual_kernels, inject_kernels, add_kernels, silu_mul_kernels,
-                 conv_silu_kernels, gdn_kernels, gated_norm_kernels, attention_inputs_kernels, index_keys_kernels,
-                 select_blocks_kernels, attention_kernels, router_kernels, experts_kernels, ngram_rows_kernels,
-                 ngram_gate_kernels, random_fill_kernels);
+  return rows_of(matmul_kernels, matmul_group_kernels, embed_kernels, table_rows_kernels, gather_rows_kernels,
+                 gather_columns_kernels, rms_norm_kernels, gated_residual_kernels, inject_kernels, add_kernels,
+                 silu_mul_kernels, conv_silu_kernels, gdn_kernels, gated_norm_kernels, attention_inputs_kernels,
+                 index_keys_kernels, select_blocks_kernels, attention_kernels, router_kernels, experts_kernels,
+                 ngram_rows_kernels, ngram_gate_kernels, random_fill_kernels);
 }
 
 Result<void> check_backend(DeviceKind kind) {

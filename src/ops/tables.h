@@ -20,6 +20,7 @@ template <class Args>
 using Table = kernels::KernelTable<Args>;
 
 extern const Table<kernels::Matmul> matmul_kernels;
+extern const Table<kernels::MatmulGroup> matmul_group_kernels;
 extern const Table<kernels::Embed> embed_kernels;
 extern const Table<kernels::TableRows> table_rows_kernels;
 extern const Table<kernels::GatherRows> gather_rows_kernels;

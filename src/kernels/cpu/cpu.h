@@ -20,6 +20,7 @@ Packing packing();
 double multiply_adds(Stream& stream, int64_t rounds);
 
 void matmul(Stream& stream, const Matmul& p);
+void matmul_group(Stream& stream, const MatmulGroup& p);
 void embed(Stream& stream, const Embed& p);
 void table_rows(Stream& stream, const TableRows& p);
 void gather_rows(Stream& stream, const GatherRows& p);

@@ -59,5 +59,9 @@ HWY_AFTER_NAMESPACE();
 namespace wp::kernels::cpu {
 HWY_EXPORT(matmul);
 void matmul(Stream& stream, const Matmul& args) { HWY_DYNAMIC_DISPATCH(matmul)(stream, args); }
+
+void matmul_group(Stream& stream, const MatmulGroup& p) {
+  for (int i = 0; i < p.count; ++i) matmul(stream, p.at(i));
+}
 }  // namespace wp::kernels::cpu
 #endif

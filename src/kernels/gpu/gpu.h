@@ -29,6 +29,7 @@ inline Packing packing() { return {}; }
 #endif
 
 WP_GPU_KERNEL(matmul, Matmul);
+WP_GPU_KERNEL(matmul_group, MatmulGroup);
 WP_GPU_KERNEL(embed, Embed);
 WP_GPU_KERNEL(table_rows, TableRows);
 WP_GPU_KERNEL(gather_rows, GatherRows);

@@ -58,12 +58,20 @@ __global__ void __launch_bounds__(kThreads) matmul_wide_kernel(Matmul p) {
 
 constexpr int kSkinnyRows = 32;  // Up to here W is read once, each slice of K by a warp of its own.
 
-// Few rows of x or of W. Grid: 16 rows of W, 8 kTokens rows of x.
+// Few rows of x or of W. Grid: 16 rows of one of the weights, 8 kTokens rows of x.
 template <int kTokens, WeightFormat F>
-__global__ void __launch_bounds__(kThreads) matmul_skinny_kernel(Matmul p) {
+__global__ void __launch_bounds__(kThreads) matmul_skinny_kernel(MatmulGroup group_of) {
   __shared__ Slices<kTokens> slices;
   const int group = threadIdx.x % 32 / 4;
-  const int64_t n0 = int64_t{blockIdx.x} * 16, last = p.W.N - 1, t0 = int64_t{blockIdx.y} * 8 * kTokens;
+  int index = 0;
+  int64_t tile = blockIdx.x;
+#pragma unroll
+  for (int i = 0; i + 1 < kProductsMax; ++i) {
+    const int64_t tiles = (group_of.products[i].W.N + 15) / 16;
+    if (index == i && i + 1 < group_of.count && tile >= tiles) ++index, tile -= tiles;
+  }
+  const Matmul p = group_of.at(index);
+  const int64_t n0 = tile * 16, last = p.W.N - 1, t0 = int64_t{blockIdx.y} * 8 * kTokens;
   const auto at_most_last = [&](int64_t n) { return n < last ? n : last; };
   const float* x[kTokens];
 #pragma unroll
@@ -77,9 +85,11 @@ __global__ void __launch_bounds__(kThreads) matmul_skinny_kernel(Matmul p) {
 }
 
 template <int kTokens>
-void launch_skinny(Stream& stream, const Matmul& p) {
-  with_tensor_format(p.W.format, [&](auto format) {
-    const dim3 grid(blocks_for(p.W.N, 16), blocks_for(p.T, 8 * kTokens));
+void launch_skinny(Stream& stream, const MatmulGroup& p) {
+  unsigned tiles = 0;
+  for (int i = 0; i < p.count; ++i) tiles += blocks_for(p.products[i].W.N, 16);
+  const dim3 grid(tiles, blocks_for(p.T, 8 * kTokens));
+  with_tensor_format(p.products[0].W.format, [&](auto format) {
     matmul_skinny_kernel<kTokens, format()><<<grid, kThreads, 0, on(stream)>>>(p);
   });
 }
@@ -93,21 +103,54 @@ void launch_wide(Stream& stream, const Matmul& p) {
   });
 }
 
-bool rows_are_aligned(const Matmul& p) { return p.x_stride % 4 == 0 && reinterpret_cast<uintptr_t>(p.x) % 16 == 0; }
+template <class Products>
+bool rows_are_aligned(const Products& p) {
+  return p.x_stride % 4 == 0 && reinterpret_cast<uintptr_t>(p.x) % 16 == 0;
+}
+
+MatmulGroup alone(const Matmul& p) {
+  return {.T = p.T,
+          .x = p.x,
+          .x_stride = p.x_stride,
+          .rows = p.rows,
+          .count = 1,
+          .products = {{.W = p.W, .y = p.y, .y_stride = p.y_stride}}};
+}
+
+// One format, on tensor cores.
+bool is_uniform(const MatmulGroup& p) {
+  for (int i = 0; i < p.count; ++i)
+    if (!on_tensor_cores(p.products[i].W) || p.products[i].W.format != p.products[0].W.format) return false;
+  return true;
+}
+
+void launch_few(Stream& stream, const MatmulGroup& p) {
+  WP_ASSERT(rows_are_aligned(p));  // Activations of whole steps lie so.
+  if (p.T <= 8) launch_skinny<1>(stream, p);
+  else if (p.T <= 16) launch_skinny<2>(stream, p);
+  else launch_skinny<4>(stream, p);
+  check_launch();
+}
 
 }  // namespace
 
 void matmul(Stream& stream, const Matmul& p) {
   if (on_tensor_cores(p.W)) {
-    WP_ASSERT(rows_are_aligned(p));  // Activations of whole steps lie so.
-    if (p.T <= 8) launch_skinny<1>(stream, p);
-    else if (p.T <= 16) launch_skinny<2>(stream, p);
-    else if (p.W.N <= 16 || p.T <= kSkinnyRows) launch_skinny<4>(stream, p);
-    else if (!matmul_wide(stream, p)) launch_wide(stream, p);
+    if (p.W.N <= 16 || p.T <= kSkinnyRows) return launch_few(stream, alone(p));
+    WP_ASSERT(rows_are_aligned(p));
+    if (!matmul_wide(stream, alone(p))) launch_wide(stream, p);
     return check_launch();
   }
   if (p.T <= kSlimRows) return launch_matmul<SlimTile>(stream, p);
   launch_matmul<WideTile>(stream, p);
+}
+
+void matmul_group(Stream& stream, const MatmulGroup& p) {
+  if (is_uniform(p)) {
+    if (p.T <= kSkinnyRows) return launch_few(stream, p);
+    if (matmul_wide(stream, p)) return;
+  }
+  for (int i = 0; i < p.count; ++i) matmul(stream, p.at(i));
 }
 
 }  // namespace wp::kernels::gpu

@@ -81,41 +81,42 @@ void launch(Stream& stream, const WideMatmul& w) {
 }
 
 template <WeightFormat F>
-void multiply(Stream& stream, WideMatmul w, std::byte* free, int64_t free_bytes) {
-  const Matmul& p = w.p;
-  pack_rows_kernel<F><<<blocks_for(p.T * p.W.K / 16, kThreads), kThreads, 0, on(stream)>>>(
-      p.T, p.W.K, p.x, p.x_stride, p.rows, reinterpret_cast<uint16_t*>(free));
-  w.x = reinterpret_cast<const uint16_t*>(free);
-  const int64_t packed = (p.T * p.W.K * 2 + 255) / 256 * 256;
+void multiply(Stream& stream, const MatmulGroup& p, const Lent& lent) {
+  const int64_t K = p.products[0].W.K, packed = (p.T * K * 2 + 255) / 256 * 256;
+  auto* x = reinterpret_cast<uint16_t*>(lent.data);
+  pack_rows_kernel<F>
+      <<<blocks_for(p.T * K / 16, kThreads), kThreads, 0, on(stream)>>>(p.T, K, p.x, p.x_stride, p.rows, x);
   const bool half = p.T <= 64 || (p.T > 128 && p.T <= 192);
-  const int64_t tiles = int64_t{blocks_for(p.T, half ? 64 : 128)} * blocks_for(p.W.N, kWideRows);
-  if (tiles <= 100 && w.slices > 1 && packed + w.slices * p.T * p.W.N * 4 <= free_bytes)
-    w.partial = reinterpret_cast<float*>(free + packed);
-  if (half) launch<64, F>(stream, w);
-  else launch<128, F>(stream, w);
+  for (int i = 0; i < p.count; ++i) {
+    const int64_t N = p.products[i].W.N, slices = (K + slice_of(K) - 1) / slice_of(K);
+    WideMatmul w{.p = p.at(i), .x = x, .partial = nullptr, .slices = static_cast<int>(slices)};
+    const int64_t tiles = int64_t{blocks_for(p.T, half ? 64 : 128)} * blocks_for(N, kWideRows);
+    if (tiles <= 100 && slices > 1 && packed + slices * p.T * N * 4 <= lent.size_bytes)
+      w.partial = reinterpret_cast<float*>(lent.data + packed);
+    if (half) launch<64, F>(stream, w);
+    else launch<128, F>(stream, w);
+  }
 }
 
 }  // namespace
 
-bool matmul_wide(Stream& stream, const Matmul& p) {
-  if (!fits_stages(p.W)) return false;
+bool matmul_wide(Stream& stream, const MatmulGroup& p) {
+  for (int i = 0; i < p.count; ++i)
+    if (!fits_stages(p.products[i].W)) return false;
   const Lent lent = lent_to(stream);
-  const int64_t row_bytes = p.W.K * 2, rows_max = lent.size_bytes / row_bytes;
+  const int64_t rows_max = lent.size_bytes / (p.products[0].W.K * 2);
   if (rows_max < 64) return false;
   for (int64_t begin = 0; begin < p.T; begin += rows_max) {
-    WideMatmul w{.p = p,
-                 .x = nullptr,
-                 .partial = nullptr,
-                 .slices = static_cast<int>((p.W.K + slice_of(p.W.K) - 1) / slice_of(p.W.K))};
-    w.p.T = p.T - begin < rows_max ? p.T - begin : rows_max;
-    if (p.rows) w.p.rows = p.rows + begin;
-    else w.p.x = p.x + begin * p.x_stride;
-    w.p.y = p.y + begin * p.y_stride;
-    switch (p.W.format) {
-      case WeightFormat::bf16: multiply<WeightFormat::bf16>(stream, w, lent.data, lent.size_bytes); break;
-      case WeightFormat::nvfp4: multiply<WeightFormat::nvfp4>(stream, w, lent.data, lent.size_bytes); break;
-      case WeightFormat::fp8_tensor: multiply<WeightFormat::fp8_tensor>(stream, w, lent.data, lent.size_bytes); break;
-      case WeightFormat::fp8_row: multiply<WeightFormat::fp8_row>(stream, w, lent.data, lent.size_bytes); break;
+    MatmulGroup part = p;
+    part.T = p.T - begin < rows_max ? p.T - begin : rows_max;
+    if (p.rows) part.rows += begin;
+    else part.x += begin * p.x_stride;
+    for (int i = 0; i < p.count; ++i) part.products[i].y += begin * part.products[i].y_stride;
+    switch (p.products[0].W.format) {
+      case WeightFormat::bf16: multiply<WeightFormat::bf16>(stream, part, lent); break;
+      case WeightFormat::nvfp4: multiply<WeightFormat::nvfp4>(stream, part, lent); break;
+      case WeightFormat::fp8_tensor: multiply<WeightFormat::fp8_tensor>(stream, part, lent); break;
+      case WeightFormat::fp8_row: multiply<WeightFormat::fp8_row>(stream, part, lent); break;
       default: WP_ASSERT(false);
     }
   }

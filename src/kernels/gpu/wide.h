@@ -13,7 +13,7 @@ class Stream;
 namespace wp::kernels::gpu {
 
 // False where the weight's format or shape, or the memory lent to the stream, is not for it: then nothing was launched.
-bool matmul_wide(Stream& stream, const Matmul& p);
+bool matmul_wide(Stream& stream, const MatmulGroup& p);  // Of one format.
 bool gated_residual_wide(Stream& stream, const GatedResidual& p);
 bool experts_wide(Stream& stream, const Experts& p);  // Where experts_in_chains.
 

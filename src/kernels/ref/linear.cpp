@@ -34,6 +34,10 @@ void matmul(Stream& stream, const Matmul& p) {
   stream.threads().run(p.W.N, [&](int64_t n, int) { matmul_column(p, n); });
 }
 
+void matmul_group(Stream& stream, const MatmulGroup& p) {
+  for (int i = 0; i < p.count; ++i) matmul(stream, p.at(i));
+}
+
 void embed(Stream& stream, const Embed& p) {
   const int64_t M = p.table.K;
   stream.threads().run(p.T, [&](int64_t t, int) {

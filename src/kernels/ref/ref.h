@@ -14,6 +14,7 @@
 namespace wp::kernels::ref {
 
 void matmul(Stream& stream, const Matmul& p);
+void matmul_group(Stream& stream, const MatmulGroup& p);
 void embed(Stream& stream, const Embed& p);
 void table_rows(Stream& stream, const TableRows& p);
 void gather_rows(Stream& stream, const GatherRows& p);
