@@ -123,8 +123,8 @@ TEST(MatmulGroup, IsItsProducts) {
 // The widest are cut into several slices of K and more tiles than are worked on together.
 TEST(Matmul, ManyRowsGiveTheBitsOfOne) {
   for (WeightFormat format : testing::all_formats())
-    for (const auto& [T, N, K] :
-         std::vector<std::array<int64_t, 3>>{{65, 40, 64}, {130, 130, 1216}, {300, 260, 640}, {2200, 16, 128}}) {
+    for (const auto& [T, N, K] : std::vector<std::array<int64_t, 3>>{
+             {65, 40, 64}, {130, 130, 1216}, {300, 260, 640}, {2200, 16, 128}, {70, 24, 8320}}) {
       SCOPED_TRACE(cat(name(format), " T ", T, " N ", N, " K ", K));
       compare_backends(12, 1e-5, [&](OpCase& op) {
         const Tensor x = op.filled({T, K}), y = op.blank({T, N}), one = op.blank({1, N});

@@ -58,7 +58,8 @@ TEST(GatedResidual, Agrees) {
 
 // Equal bits: a row of a large pass is the row computed alone; with and without memory lent to the stream.
 TEST(GatedResidual, RowsAreIndependent) {
-  for (const auto& [T, M, R] : std::vector<std::array<int64_t, 3>>{{16, 64, 32}, {150, 64, 64}, {260, 96, 192}})
+  for (const auto& [T, M, R] :
+       std::vector<std::array<int64_t, 3>>{{16, 64, 32}, {150, 64, 64}, {260, 96, 192}, {66, 2080, 64}})
     for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16})
       compare_backends(5, 1e-4, [&, T = T, M = M, R = R](OpCase& op) {
         constexpr int64_t kS = 4;

@@ -2,6 +2,8 @@
 // rows in three launches: the norm; the products that leave the streams, down and inject; the one back, up, with its
 // gates applied. Many rows: gated_residual_sm90.cu. Formats without tensor cores: one step after the other. Bound by
 // the bytes of the weights at few rows, of the streams at many.
+#include <cooperative_groups.h>
+
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/tensor_cores.h"
 #include "kernels/gpu/wide.h"
@@ -40,13 +42,17 @@ __device__ const float* row_of(const float* x, int64_t t, int64_t T, int64_t str
   return t < T ? x + t * stride : nullptr;
 }
 
-// low = silu(down normed / S), weights = 2 sigmoid(inject normed / S). Rows of both, one after the other. Grid: 16
-// rows.
+// low = silu(down normed / S), weights = 2 sigmoid(inject normed / S). Rows of both, one after the other. There are few
+// of them and they are long: a cluster of blocks shares 16 rows, kDownWarps slices of K to a block, and reads all
+// slices from each other's shared memory. Grid: kCluster blocks for 16 rows.
+constexpr int kCluster = 8, kDownWarps = kSlicesMax / kCluster;
+
 template <int kTokens, WeightFormat F>
-__global__ void __launch_bounds__(kThreads) few_down_kernel(GatedResidual p) {
-  __shared__ Slices<kTokens> slices;
-  const int group = threadIdx.x % 32 / 4;
-  const int64_t n0 = int64_t{blockIdx.x} * 16, rows = p.R + (p.weights ? p.S : 0), W = p.S * p.M;
+__global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kDownWarps * 32) few_down_kernel(GatedResidual p) {
+  __shared__ Slices<kTokens, kDownWarps> slices;
+  const auto cluster = cooperative_groups::this_cluster();
+  const int group = threadIdx.x % 32 / 4, rank = static_cast<int>(blockIdx.x) % kCluster;
+  const int64_t n0 = int64_t{blockIdx.x} / kCluster * 16, rows = p.R + (p.weights ? p.S : 0), W = p.S * p.M;
   const auto row = [&](int64_t n) {
     const int64_t i = n < rows ? n : rows - 1;
     return i < p.R ? WeightRow{p.down, i} : WeightRow{p.inject, i - p.R};
@@ -54,15 +60,23 @@ __global__ void __launch_bounds__(kThreads) few_down_kernel(GatedResidual p) {
   const float* x[kTokens];
 #pragma unroll
   for (int n = 0; n < kTokens; ++n) x[n] = row_of(p.normed, n * 8 + group, p.T, W);
-  multiply_few_rows<kTokens, F>(row(n0 + group), row(n0 + group + 8), x, slices);
+  const int first = rank * kDownWarps;
+  multiply_few_rows<kTokens, F>(row(n0 + group), row(n0 + group + 8), x, slices,
+                                {first + static_cast<int>(threadIdx.x / 32), kDownWarps, first});
+  cluster.sync();
   const auto streams = static_cast<float>(p.S);
-  for (int at = threadIdx.x; at < kTokens * 8 * 16; at += kThreads) {
+  constexpr int kOutputs = kTokens * 8 * 16 / kCluster;  // Of a block.
+  for (int i = threadIdx.x; i < kOutputs; i += kDownWarps * 32) {
+    const int at = rank * kOutputs + i;
     const int64_t t = at / 16, n = n0 + at % 16;
     if (t >= p.T || n >= rows) continue;
-    const float sum = sliced_sum<kTokens>(slices, W, at / 16, at % 16);
+    float sum = 0;
+    for (int s = 0; s * slice_of(W) < W; ++s)
+      sum += cluster.map_shared_rank(&slices[s % kDownWarps][at / 16][at % 16], s / kDownWarps)[0];
     if (n < p.R) p.low[t * p.R + n] = silu(sum * row_scale<F>(p.down, n) / streams);
     else p.weights[t * p.S + n - p.R] = 2 * sigmoid(sum * row_scale<F>(p.inject, n - p.R) / streams);
   }
+  cluster.sync();  // Nobody leaves while others read.
 }
 
 // x = sum over the streams of sigmoid(up low) * normed, over S. Of S streams the same 16 / S columns. Grid: those.
@@ -75,7 +89,7 @@ __global__ void __launch_bounds__(kThreads) few_up_kernel(GatedResidual p) {
   const float* x[kTokens];
 #pragma unroll
   for (int n = 0; n < kTokens; ++n) x[n] = row_of(p.low, n * 8 + group, p.T, p.R);
-  multiply_few_rows<kTokens, F>(row(group), row(group + 8), x, slices);
+  multiply_few_rows<kTokens, F>(row(group), row(group + 8), x, slices, by_warps());
   for (int at = threadIdx.x; at < kTokens * 8 * width; at += kThreads) {
     const int64_t t = at / width, i = at % width;
     if (t >= p.T) continue;
@@ -106,7 +120,7 @@ void few_rows(Stream& stream, const GatedResidual& p) {
   norm(stream, p);
   const int64_t rows = p.R + (p.weights ? p.S : 0);
   with_tensor_format(p.down.format, [&](auto format) {
-    few_down_kernel<kTokens, format()><<<blocks_for(rows, 16), kThreads, 0, on(stream)>>>(p);
+    few_down_kernel<kTokens, format()><<<blocks_for(rows, 16) * kCluster, kDownWarps * 32, 0, on(stream)>>>(p);
   });
   with_tensor_format(p.up.format, [&](auto format) {
     few_up_kernel<kTokens, format()><<<blocks_for(p.M * p.S, 16), kThreads, 0, on(stream)>>>(p);
@@ -130,7 +144,8 @@ void one_by_one(Stream& stream, const GatedResidual& p) {
 
 // Sixteen rows of W hold whole columns of the streams, and their matrices are of one format.
 bool fits_few_rows(const GatedResidual& p) {
-  if (!on_tensor_cores(p.down) || !on_tensor_cores(p.up) || 16 % p.S != 0 || p.M % (16 / p.S) != 0) return false;
+  if (!on_tensor_cores(p.down) || !on_tensor_cores(p.up) || p.R >= kLongRow || 16 % p.S != 0 || p.M % (16 / p.S) != 0)
+    return false;
   return !p.weights || (on_tensor_cores(p.inject) && p.inject.format == p.down.format);
 }
 

@@ -59,9 +59,9 @@ __global__ void __launch_bounds__(kThreads) matmul_wide_kernel(Matmul p) {
 constexpr int kSkinnyRows = 32;  // Up to here W is read once, each slice of K by a warp of its own.
 
 // Few rows of x or of W. Grid: 16 rows of one of the weights, 8 kTokens rows of x.
-template <int kTokens, WeightFormat F>
+template <int kTokens, WeightFormat F, int kSlices>
 __global__ void __launch_bounds__(kThreads) matmul_skinny_kernel(MatmulGroup group_of) {
-  __shared__ Slices<kTokens> slices;
+  __shared__ Slices<kTokens, kSlices> slices;
   const int group = threadIdx.x % 32 / 4;
   int index = 0;
   int64_t tile = blockIdx.x;
@@ -76,7 +76,8 @@ __global__ void __launch_bounds__(kThreads) matmul_skinny_kernel(MatmulGroup gro
   const float* x[kTokens];
 #pragma unroll
   for (int n = 0; n < kTokens; ++n) x[n] = row_of(p, t0 + n * 8 + group);
-  multiply_few_rows<kTokens, F>({p.W, at_most_last(n0 + group)}, {p.W, at_most_last(n0 + group + 8)}, x, slices);
+  multiply_few_rows<kTokens, F>({p.W, at_most_last(n0 + group)}, {p.W, at_most_last(n0 + group + 8)}, x, slices,
+                                by_warps());
   for (int at = threadIdx.x; at < kTokens * 8 * 16; at += kThreads) {
     const int t = at / 16, n = at % 16;
     if (t0 + t < p.T && n0 + n < p.W.N)
@@ -84,13 +85,13 @@ __global__ void __launch_bounds__(kThreads) matmul_skinny_kernel(MatmulGroup gro
   }
 }
 
-template <int kTokens>
+template <int kTokens, int kSlices = kFewSlices>
 void launch_skinny(Stream& stream, const MatmulGroup& p) {
   unsigned tiles = 0;
   for (int i = 0; i < p.count; ++i) tiles += blocks_for(p.products[i].W.N, 16);
   const dim3 grid(tiles, blocks_for(p.T, 8 * kTokens));
   with_tensor_format(p.products[0].W.format, [&](auto format) {
-    matmul_skinny_kernel<kTokens, format()><<<grid, kThreads, 0, on(stream)>>>(p);
+    matmul_skinny_kernel<kTokens, format(), kSlices><<<grid, kThreads, 0, on(stream)>>>(p);
   });
 }
 
@@ -126,7 +127,9 @@ bool is_uniform(const MatmulGroup& p) {
 
 void launch_few(Stream& stream, const MatmulGroup& p) {
   WP_ASSERT(rows_are_aligned(p));  // Activations of whole steps lie so.
-  if (p.T <= 8) launch_skinny<1>(stream, p);
+  if (p.products[0].W.K >= kLongRow)
+    p.T <= 8 ? launch_skinny<1, kSlicesMax>(stream, p) : launch_skinny<2, kSlicesMax>(stream, p);
+  else if (p.T <= 8) launch_skinny<1>(stream, p);
   else if (p.T <= 16) launch_skinny<2>(stream, p);
   else launch_skinny<4>(stream, p);
   check_launch();

@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kThreads) few_gate_up_kernel(Experts p) {
   const int group = threadIdx.x % 32 / 4;
   const int64_t f0 = int64_t{blockIdx.x} * 8, f = f0 + group < p.F ? f0 + group : p.F - 1;
   const float* x[1] = {input_row(p, tile, group)};
-  multiply_few_rows<1, F>({gate, f}, {up, f}, x, slices);
+  multiply_few_rows<1, F>({gate, f}, {up, f}, x, slices, by_warps());
   if (threadIdx.x >= 64) return;
   const int t = threadIdx.x / 8, n = threadIdx.x % 8;
   if (tile.begin + t >= tile.end || f0 + n >= p.F) return;
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(kThreads) few_down_kernel(Experts p) {
   const int64_t n0 = int64_t{blockIdx.x} * 16, last = p.M - 1;
   const float* x[1] = {hidden_row(p, tile, group)};
   multiply_few_rows<1, F>({down, n0 + group < last ? n0 + group : last},
-                          {down, n0 + group + 8 < last ? n0 + group + 8 : last}, x, slices);
+                          {down, n0 + group + 8 < last ? n0 + group + 8 : last}, x, slices, by_warps());
   const int t = threadIdx.x / 16, n = threadIdx.x % 16;
   if (t < 8 && tile.begin + t < tile.end && n0 + n < p.M)
     p.outputs[p.order[tile.begin + t] * p.M + n0 + n] = sliced_sum<1>(slices, p.F, t, n) * row_scale<F>(down, n0 + n);
@@ -204,6 +204,7 @@ void launch_wide(Stream& stream, const Experts& p, WeightFormat gate_up, WeightF
 }
 
 void launch_few(Stream& stream, const Experts& p, WeightFormat gate_up, WeightFormat down) {
+  WP_ASSERT(p.M < kLongRow && p.F < kLongRow);
   const unsigned tiles = list_tiles(stream, p, 8);
   with_tensor_format(gate_up, [&](auto format) {
     few_gate_up_kernel<format()><<<dim3(blocks_for(p.F, 8), tiles), kThreads, 0, on(stream)>>>(p);

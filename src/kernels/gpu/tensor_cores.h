@@ -25,10 +25,12 @@ inline bool on_tensor_cores(const Matrix& W) {
   }
 }
 
-// Values of k in a slice. Eight slices or fewer; of fp8_block a slice is whole blocks.
+// Values of k in a slice. Eight slices or fewer, of long rows 32 or fewer; of fp8_block a slice is whole blocks.
+constexpr int kFewSlices = 8, kSlicesMax = 32;
+constexpr int64_t kLongRow = 8192;
 __host__ __device__ constexpr int64_t slice_of(int64_t K) {
-  const int64_t eighth = (K + 7) / 8, whole = (eighth + 127) / 128 * 128;
-  return whole;
+  const int64_t most = K >= kLongRow ? kSlicesMax : kFewSlices;
+  return ((K + most - 1) / most + 127) / 128 * 128;
 }
 
 // c += a b over 16 values of k; a: 16 rows of W, b: 8 rows of x.
@@ -252,63 +254,70 @@ __device__ inline void each_sum(const TensorSums<BT>& sums, Body body) {
       for (int i = 0; i < 4; ++i) body(sum_row(m, i), sum_column<BT>(n, i), sums[m][n][i]);
 }
 
-// Few rows: 16 rows of W times kTokens groups of 8 rows of x; warp i sums slice i. `low` and `high`: the rows of W of
-// this thread's group of four, in their matrices; x[n]: its row of group n, or null. Then every thread of the block may
-// read any sum of the 16 by 8 kTokens from `slices` through sliced_sum, and scales it.
+// Few rows: 16 rows of W times kTokens groups of 8 rows of x; a warp sums slices `first`, `first` + `step` and so on,
+// slice i into slices[i - offset]. `low` and `high`: the rows of W of this thread's group of four, in their matrices;
+// x[n]: its row of group n, or null. Then every thread of the block may read any sum of the 16 by 8 kTokens.
 struct WeightRow {
   const Matrix& W;
   int64_t n;
 };
-template <int kTokens>
-using Slices = float[8][kTokens * 8][16];
+template <int kTokens, int kSlices = kFewSlices>
+using Slices = float[kSlices][kTokens * 8][16];
+struct SlicesOfWarp {
+  int first, step, offset;
+};
+__device__ inline SlicesOfWarp by_warps() { return {static_cast<int>(threadIdx.x / 32), kThreads / 32, 0}; }
 
-template <int kTokens, WeightFormat F>
+template <int kTokens, WeightFormat F, int kSlices>
 __device__ inline void multiply_few_rows(WeightRow low, WeightRow high, const float* const (&x)[kTokens],
-                                         Slices<kTokens>& slices) {
+                                         float (&slices)[kSlices][kTokens * 8][16], SlicesOfWarp mine) {
   constexpr bool kBlockScaled = F == WeightFormat::fp8_block;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, quad = lane % 4;
-  const int64_t K = low.W.K, slice = slice_of(K), begin = warp * slice, end = begin + slice < K ? begin + slice : K;
-  float sums[kTokens][4] = {}, totals[kTokens][4] = {};
-#pragma unroll(kTokens == 1 ? 8 : 4)
-  for (int64_t k0 = begin; k0 < end; k0 += kStep) {
-    const int64_t k = k0 + quad * 8;
-    const uint4 a = eight_codes<F>(low.W, low.n, k), b = eight_codes<F>(high.W, high.n, k);
-    const uint32_t first[4] = {a.x, b.x, a.y, b.y}, second[4] = {a.z, b.z, a.w, b.w};
+  const int lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
+  const int64_t K = low.W.K, slice = slice_of(K);
+  for (int i = mine.first; i - mine.offset < kSlices && i * slice < K; i += mine.step) {
+    const int64_t begin = i * slice, end = begin + slice < K ? begin + slice : K;
+    float sums[kTokens][4] = {}, totals[kTokens][4] = {};
+#pragma unroll(kTokens == 1 ? 6 : 4)
+    for (int64_t k0 = begin; k0 < end; k0 += kStep) {
+      const int64_t k = k0 + quad * 8;
+      const uint4 a = eight_codes<F>(low.W, low.n, k), b = eight_codes<F>(high.W, high.n, k);
+      const uint32_t first[4] = {a.x, b.x, a.y, b.y}, second[4] = {a.z, b.z, a.w, b.w};
 #pragma unroll
-    for (int n = 0; n < kTokens; ++n) {
-      uint4 t{0, 0, 0, 0};
-      if (x[n]) {
-        const auto* from = reinterpret_cast<const float4*>(x[n] + k);
-        t = bf16_eight<F>(__ldg(from), __ldg(from + 1));
-      }
-      multiply_add(sums[n], first, {t.x, t.y});
-      multiply_add(sums[n], second, {t.z, t.w});
-    }
-    if (kBlockScaled && (k0 + kStep) % 128 == 0) {
-      const int64_t blocks = K / 128;
-      const float scales[2] = {scale_value(low.W, low.n / 128 * blocks + k0 / 128),
-                               scale_value(high.W, high.n / 128 * blocks + k0 / 128)};
-#pragma unroll
-      for (int n = 0; n < kTokens; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          totals[n][i] = fmaf(sums[n][i], scales[i / 2], totals[n][i]);
-          sums[n][i] = 0;
+      for (int n = 0; n < kTokens; ++n) {
+        uint4 t{0, 0, 0, 0};
+        if (x[n]) {
+          const auto* from = reinterpret_cast<const float4*>(x[n] + k);
+          t = bf16_eight<F>(__ldg(from), __ldg(from + 1));
         }
+        multiply_add(sums[n], first, {t.x, t.y});
+        multiply_add(sums[n], second, {t.z, t.w});
+      }
+      if (kBlockScaled && (k0 + kStep) % 128 == 0) {
+        const int64_t blocks = K / 128;
+        const float scales[2] = {scale_value(low.W, low.n / 128 * blocks + k0 / 128),
+                                 scale_value(high.W, high.n / 128 * blocks + k0 / 128)};
+#pragma unroll
+        for (int n = 0; n < kTokens; ++n)
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            totals[n][j] = fmaf(sums[n][j], scales[j / 2], totals[n][j]);
+            sums[n][j] = 0;
+          }
+      }
     }
+#pragma unroll
+    for (int n = 0; n < kTokens; ++n)
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        slices[i - mine.offset][n * 8 + quad * 2 + j % 2][group + j / 2 * 8] = kBlockScaled ? totals[n][j] : sums[n][j];
   }
-#pragma unroll
-  for (int n = 0; n < kTokens; ++n)
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      slices[warp][n * 8 + quad * 2 + i % 2][group + i / 2 * 8] = kBlockScaled ? totals[n][i] : sums[n][i];
   __syncthreads();
 }
 
-template <int kTokens>
-__device__ inline float sliced_sum(const Slices<kTokens>& slices, int64_t K, int t, int n) {
+template <int kTokens, int kSlices>
+__device__ inline float sliced_sum(const float (&slices)[kSlices][kTokens * 8][16], int64_t K, int t, int n) {
   float total = 0;
-  for (int i = 0; i < 8 && i * slice_of(K) < K; ++i) total += slices[i][t][n];
+  for (int i = 0; i < kSlices && i * slice_of(K) < K; ++i) total += slices[i][t][n];
   return total;
 }
 
