@@ -1,10 +1,11 @@
-// `warmpath inspect`: what a model folder holds. Reads headers and text files, no weights.
+// `warmpath inspect`: what a model folder or a cache folder holds. Reads headers and text files, no weights.
 #include <cstdio>
 #include <filesystem>
 
 #include "app/commands.h"
 #include "app/model_loading.h"
 #include "measure/statistics.h"
+#include "store/folder_report.h"
 #include "text/chat_prompt.h"
 #include "weights/inspect.h"
 
@@ -100,6 +101,9 @@ Texts read_texts(const std::string& path) {
 Result<int> inspect(const Flags& flags) {
   if (flags.positional("MODEL") == "why") return inspect_why(flags);
   WP_TRY(const std::string path, model_path(flags));
+  if (is_cache_folder(path)) return inspect_cache(path, flags);
+  if (flags.on("verify"))
+    return Error{ErrorCode::bad_file, cat(path, ": --verify: expected a folder of --cache-disk, found no cache there")};
   auto opened = Checkpoint::open(path);
   if (!opened.ok()) {
     Error error = std::move(opened).error();
@@ -130,15 +134,23 @@ Result<int> inspect(const Flags& flags) {
 Command inspect_command() {
   return {
       .name = "inspect",
-      .positionals = {{.name = "MODEL", .help = "a model folder, one .safetensors file, or the word why"},
+      .positionals = {{.name = "MODEL",
+                       .help = "a model folder, one .safetensors file, a cache folder, or the word why"},
                       {.name = "OF", .required = false, .help = "with why: a model folder; no weights are read"},
                       {.name = "FILE", .required = false, .help = "with why: conversations, as replay takes them"}},
-      .summary = "tensors by module, formats, bytes; why the cache would restore a recorded turn or not",
+      .summary =
+          "tensors by module, formats, bytes; records of a cache folder; why the cache would restore a recorded turn "
+          "or not",
       .examples =
           "  warmpath inspect models/flash-next-mini --tensors\n"
+          "  warmpath inspect CACHE_DIR --verify\n"
           "  warmpath inspect why models/flash-next-mini conversation.jsonl --anchors 8 --parallel 4\n",
       .flags =
           {{.name = "tensors", .kind = FlagKind::boolean, .fallback = "false", .help = "Every weight of every module"},
+           {.name = "verify",
+            .kind = FlagKind::boolean,
+            .fallback = "false",
+            .help = "Of a cache folder: read every record and check its checksum; 1 where one is damaged"},
            {.name = "parallel",
             .kind = FlagKind::integer,
             .fallback = "1",

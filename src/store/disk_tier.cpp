@@ -19,12 +19,12 @@
 #include <utility>
 
 #include "core/hash.h"
+#include "store/segment_name.h"
 
 namespace wp {
 namespace {
 
 constexpr int64_t kSegmentBytesMin = int64_t{1} << 20;
-constexpr char kSuffix[] = ".segment";
 
 std::string reason() { return std::strerror(errno); }
 
@@ -155,10 +155,8 @@ Result<void> DiskTier::Impl::open_folder() {
   WP_TRY(read_root());
   std::map<uint64_t, std::string> found;
   for (const auto& entry : std::filesystem::directory_iterator(folder, fault)) {
-    const std::string stem = entry.path().stem().string();
-    if (entry.path().extension() != kSuffix || stem.empty() || stem.size() > 18) continue;
-    if (!std::all_of(stem.begin(), stem.end(), [](char c) { return c >= '0' && c <= '9'; })) continue;
-    found[std::stoull(stem)] = entry.path().string();
+    const std::optional<uint64_t> number = segment_number(entry.path().filename().string());
+    if (number) found[*number] = entry.path().string();
   }
   if (fault) return Error{ErrorCode::io, cat("cache folder ", folder, ": ", fault.message())};
   for (const auto& [number, path] : found) read_segment(number, path);
@@ -216,7 +214,7 @@ SegmentPointer DiskTier::Impl::segment_for_writing() {
   if (segment_open && segments.rbegin()->second->bytes < options.segment_bytes) return segments.rbegin()->second;
   segment_open = false;
   auto segment = std::make_shared<Segment>();
-  segment->path = cat(options.folder, "/", next_number, kSuffix);
+  segment->path = cat(options.folder, "/", next_number, kSegmentSuffix);
   segment->file = File(::open(segment->path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!segment->file) return nullptr;
   segments[next_number++] = segment;

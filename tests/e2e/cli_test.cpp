@@ -125,6 +125,28 @@ TEST(Inspect, WhyNeedsNoWeights) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(Inspect, ListsACacheFolderAndNamesWhatIsDamaged) {
+  const std::string model = bundled_model(), folder = temporary_folder(".cache");
+  const Finished foreign = run_warmpath({"inspect", folder, "--verify"});
+  EXPECT_EQ(foreign.code, 3);
+  EXPECT_NE(foreign.last_error_line().find("expected a folder of --cache-disk"), std::string::npos) << foreign.err;
+  const std::string trace = model + "/needles/needles-1k.jsonl";
+  const Finished filled =
+      run_warmpath({"replay", model, trace, "--conversations", "1", "--no-turns", "--cache-disk", folder});
+  ASSERT_EQ(filled.code, 0) << filled.err;
+  const Finished good = run_warmpath({"inspect", folder, "--verify"});
+  EXPECT_EQ(good.code, 0) << good.err;
+  EXPECT_NE(good.out.find("anchors    "), std::string::npos) << good.out;
+  EXPECT_NE(good.out.find(" good\n"), std::string::npos) << good.out;
+  std::fstream(folder + "/1.segment", std::ios::in | std::ios::out | std::ios::binary).seekp(1000).put('!');
+  const Finished bad = run_warmpath({"inspect", folder, "--verify", "--json"});
+  EXPECT_EQ(bad.code, 1) << bad.err;
+  EXPECT_NE(bad.out.find("\"damaged\":1"), std::string::npos) << bad.out;
+  EXPECT_NE(bad.last_error_line().find("1.segment offset 0 (page at 64)"), std::string::npos) << bad.err;
+  EXPECT_EQ(run_warmpath({"inspect", folder}).code, 0);  // Only --verify reads the bytes.
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Replay, Needles) {
   const std::string model = bundled_model();
   const Finished run =
