@@ -111,6 +111,12 @@ int RunningServer::stop() {
   return code;
 }
 
+void RunningServer::kill_at_once() {
+  kill(pid_, SIGKILL);
+  wait_for(pid_, 60);
+  pid_ = -1;
+}
+
 RunningServer::~RunningServer() {
   stop();
   std::filesystem::remove(log_path_);

@@ -25,7 +25,8 @@ class RunningServer {
   ~RunningServer();
   const std::string& url() const { return url_; }
   std::string port() const { return url_.substr(url_.rfind(':') + 1); }
-  int stop();  // SIGTERM; the exit code.
+  int stop();           // SIGTERM; the exit code.
+  void kill_at_once();  // SIGKILL.
 
  private:
   int pid_ = -1;
