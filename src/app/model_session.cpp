@@ -165,7 +165,7 @@ std::vector<FlagSpec> engine_flags() {
        .kind = FlagKind::size,
        .fallback = "",
        .placeholder = "SIZE",
-       .help = "Of that folder; the oldest goes first; unset: no limit",
+       .help = "Of that folder; what is worth least goes first; unset: no limit",
        .group = "Cache",
        .low = 1},
       {.name = "consolidate",

@@ -14,24 +14,26 @@ PageId page_of(const Lease& lease, int64_t end) { return lease.pages()[static_ca
 
 void Spill::published(const Lease& lease, std::span<const TokenId> covered, uint64_t domain, AnchorId anchor) {
   keep_in_ram(lease, covered, domain, anchor);
-  if (!disk_) return;
-  uint64_t key = disk_->root();
-  const auto position = static_cast<int64_t>(covered.size());
-  for (int64_t begin = 0; begin < position; begin += kPageTokens) {
-    const auto tokens = covered.subspan(static_cast<size_t>(begin), kPageTokens);
-    const int64_t end = begin + kPageTokens;
-    const uint64_t parent = std::exchange(key, node_key(key, domain, tokens));
-    if (!disk_->has(PartKind::page, key)) {
-      std::vector<std::byte> bytes(static_cast<size_t>(step_.page_bytes()));
-      step_.copy(bytes.data(), step_.page(page_of(lease, end)), step_.page_bytes());
-      disk_->put(PartKind::page, domain, parent, end, tokens, CaptureClass::tail, std::move(bytes));
-    }
-    if (end == position && !disk_->has(PartKind::anchor, key)) {
-      std::vector<std::byte> bytes(static_cast<size_t>(step_.anchor_bytes()));
-      step_.copy(bytes.data(), step_.anchor(anchor), step_.anchor_bytes());
-      disk_->put(PartKind::anchor, domain, parent, end, tokens, cache_.class_of(anchor), std::move(bytes));
-    }
-  }
+  if (disk_) keep_on_disk(lease, covered, domain, anchor);
+}
+
+// The anchor first, then the pages from the deepest up: each is put below something that is wanted, so that none is
+// given up as a page that no anchor needs while the rest are on their way.
+void Spill::keep_on_disk(const Lease& lease, std::span<const TokenId> covered, uint64_t domain, AnchorId anchor) {
+  std::vector<uint64_t> keys{disk_->root()};
+  const auto page_tokens = [&](size_t at) { return covered.subspan(at * kPageTokens, kPageTokens); };
+  const size_t count = covered.size() / kPageTokens;
+  for (size_t at = 0; at < count; ++at) keys.push_back(node_key(keys.back(), domain, page_tokens(at)));
+  const auto put = [&](PartKind kind, size_t at, const std::byte* from, int64_t size_bytes, CaptureClass of) {
+    if (disk_->has(kind, keys[at + 1])) return;
+    std::vector<std::byte> bytes(static_cast<size_t>(size_bytes));
+    step_.copy(bytes.data(), from, size_bytes);
+    disk_->put(kind, domain, keys[at], static_cast<int64_t>(at + 1) * kPageTokens, page_tokens(at), of,
+               std::move(bytes));
+  };
+  put(PartKind::anchor, count - 1, step_.anchor(anchor), step_.anchor_bytes(), cache_.class_of(anchor));
+  for (size_t at = count; at-- > 0;)
+    put(PartKind::page, at, step_.page(lease.pages()[at]), step_.page_bytes(), CaptureClass::tail);
 }
 
 void Spill::keep_in_ram(const Lease& lease, std::span<const TokenId> covered, uint64_t domain, AnchorId anchor) {
@@ -160,6 +162,7 @@ void Spill::resumed(Sequence& sequence) {
   if (!stats.restored) return;
   const auto covered = std::span(sequence.tokens).first(static_cast<size_t>(match.anchor_position));
   if (ram_) ram_->use(covered, sequence.request.cache.domain);
+  if (disk_) disk_->use(covered, sequence.request.cache.domain);
 }
 
 void Spill::count(EngineStats& stats) const {

@@ -42,6 +42,7 @@ class Spill {
   enum class Outcome : uint8_t { restored, no_room, damaged };
   Outcome restore(const PrefixQuery& query, int64_t begin, int64_t end, CaptureClass capture_class, const Fill& fill);
   void keep_in_ram(const Lease& lease, std::span<const TokenId> covered, uint64_t domain, AnchorId anchor);
+  void keep_on_disk(const Lease& lease, std::span<const TokenId> covered, uint64_t domain, AnchorId anchor);
   void from_ram(Sequence& sequence, const PrefixQuery& query);
   void begin_reading(Sequence& sequence, const PrefixQuery& query);
   void from_disk(Sequence& sequence, const PrefixQuery& query);

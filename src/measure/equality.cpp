@@ -8,7 +8,6 @@
 #include "core/cat.h"
 #include "core/clock.h"
 #include "engine/core.h"
-#include "engine/memory_plan.h"
 
 namespace wp::measure {
 namespace {
@@ -23,7 +22,7 @@ constexpr int64_t kPassTokens[] = {64, 192, 512};
 constexpr int64_t kColdPassTokens = 1024;
 constexpr int64_t kAnswerMax = 8;
 constexpr int32_t kSessions = 4, kTop = 4;
-constexpr int32_t kAnchors = 96;  // More than a case leaves behind: what the oracle predicts holds without eviction.
+constexpr int32_t kAnchors = 64;  // More than a case leaves behind: what the oracle predicts holds without eviction.
 constexpr int64_t kSuffixRoom = 1024;
 constexpr int64_t kWaitNs = 100'000'000;  // For the disk, each time.
 constexpr int kWaitsMax = 300;
@@ -52,8 +51,9 @@ class Warm {
   Warm(const Model& model, Device& device, EngineLimits limits, Behind behind, FileLayer* files)
       : model_(model), device_(device), limits_(limits), behind_(behind), files_(files) {
     if (behind == Behind::ram || behind == Behind::ram_and_disk) {
-      const MemoryPlan plan = memory_plan(model.info(), limits_);
-      limits_.ram_bytes = 2 * (plan.pages_bytes + plan.anchors_bytes) + (int64_t{limits.pages} << 12);
+      // As much as the device holds, in blocks of a page's size, at least 4 KiB.
+      const int64_t block = std::max<int64_t>(model.info().page_bytes, 4096) + 64;
+      limits_.ram_bytes = block * (limits.pages + limits.anchors * (model.info().anchor_bytes / block + 1));
     }
   }
   ~Warm() {
@@ -407,9 +407,9 @@ EngineLimits limits_of(const Model& model, const EqualityOptions& options, int64
   limits.context_tokens = std::min(model.info().context_max, options.prompt_max + kSuffixRoom);
   limits.sequences = cache ? kSessions : 1;
   limits.anchors = cache ? kAnchors : 0;
-  // A batch and what a case leaves behind: the longest prompt thrice, or some sixteen short ones.
+  // A batch and what a case leaves behind: the longest prompt thrice, or a batch of short ones thrice.
   limits.pages = static_cast<int32_t>(limits.context_tokens / kPageTokens + 1) * (cache ? 4 : 1);
-  if (cache) limits.pages = std::max(limits.pages, 1024);
+  if (cache) limits.pages = std::max(limits.pages, 512);
   limits.pass_tokens = pass_tokens;
   limits.cache = cache;
   limits.consolidate = false;

@@ -15,16 +15,16 @@
 #include <mutex>
 #include <random>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 
+#include "core/clock.h"
 #include "core/hash.h"
 #include "store/segment_name.h"
 
 namespace wp {
 namespace {
 
-constexpr int64_t kSegmentBytesMin = int64_t{1} << 20;
+constexpr int64_t kSegmentBytesMin = int64_t{64} << 10;
 
 std::string reason() { return std::strerror(errno); }
 
@@ -51,14 +51,14 @@ class File {
 struct Segment {
   std::string path;
   File file;
-  int64_t bytes = 0;  // Whole records.
+  int64_t bytes = 0;       // Whole records.
+  int64_t live_bytes = 0;  // Of these, what the index knows.
 };
 using SegmentPointer = std::shared_ptr<Segment>;  // A reader keeps a segment open that is evicted meanwhile.
 
-struct Place {
-  SegmentPointer segment;  // Null: on its way to the disk.
-  int64_t offset = 0;
-  int64_t end = 0;
+struct Found {
+  SegmentPointer segment;
+  Place place;  // `where` is the segment's number.
 };
 
 struct Pending {
@@ -68,8 +68,8 @@ struct Pending {
 
 struct Reading {
   std::shared_ptr<DiskLoad> load;
-  std::vector<Place> pages;
-  Place anchor;
+  std::vector<Found> pages;
+  Found anchor;
   uint64_t domain = 0;
   std::vector<TokenId> tokens;  // [0, load->end)
   std::function<void()> ring;
@@ -93,8 +93,8 @@ struct DiskTier::Impl {
 
   mutable std::mutex mutex;
   std::condition_variable to_write, to_read, written;
-  std::unordered_map<uint64_t, Place> pages, anchors;  // By key.
-  std::map<uint64_t, SegmentPointer> segments;         // By number; the last is written to, unless it is closed.
+  std::optional<KeptIndex> index;
+  std::map<uint64_t, SegmentPointer> segments;  // By number; the last is written to, unless it is closed.
   uint64_t next_number = 1;
   bool segment_open = false;
   std::deque<Pending> pending;
@@ -104,8 +104,8 @@ struct DiskTier::Impl {
   DiskTierStats stats;
   std::thread writer, reader;
 
-  std::unordered_map<uint64_t, Place>& index(PartKind kind) { return kind == PartKind::page ? pages : anchors; }
   int64_t bytes_of(PartKind kind) const { return kind == PartKind::page ? options.page_bytes : options.anchor_bytes; }
+  int64_t record_bytes(PartKind kind) const { return static_cast<int64_t>(sizeof(RecordHeader)) + bytes_of(kind); }
 
   bool read_all(int file, void* to, int64_t size_bytes, int64_t offset);
   bool write_all(int file, const void* from, int64_t size_bytes, int64_t offset);
@@ -114,11 +114,17 @@ struct DiskTier::Impl {
   void read_segment(uint64_t number, const std::string& path);
   SegmentPointer segment_for_writing();
   bool write_record(Segment& segment, const Pending& record);
-  void forget(const SegmentPointer& segment);
-  void keep_limit();
+  void count_live(PartKind kind, Place place, int64_t sign);
+  bool know(const RecordHeader& header, Place place);
+  void forget(PartKind kind, uint64_t key);
+  void give_up_least();
+  uint64_t emptiest_segment() const;
+  void move_record(std::unique_lock<std::mutex>& guard, uint64_t from, int64_t offset, const RecordHeader& header);
+  void clean(std::unique_lock<std::mutex>& guard, uint64_t number);
+  void keep_limit(std::unique_lock<std::mutex>& guard);
   void write_loop();
   void read_loop();
-  bool read_part(const Place& place, PartKind kind, const Reading& reading, int64_t end, std::vector<std::byte>& bytes,
+  bool read_part(const Found& found, PartKind kind, const Reading& reading, int64_t end, std::vector<std::byte>& bytes,
                  CaptureClass* capture_class);
   bool read_path(const Reading& reading);
 };
@@ -153,6 +159,8 @@ Result<void> DiskTier::Impl::open_folder() {
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
     return Error{ErrorCode::unavailable, cat("cache folder ", folder, ": in use by another server")};
   WP_TRY(read_root());
+  index.emplace(options.page_bytes, options.anchor_bytes, Seed{0});
+  index->set_root(root);
   std::map<uint64_t, std::string> found;
   for (const auto& entry : std::filesystem::directory_iterator(folder, fault)) {
     const std::optional<uint64_t> number = segment_number(entry.path().filename().string());
@@ -160,7 +168,8 @@ Result<void> DiskTier::Impl::open_folder() {
   }
   if (fault) return Error{ErrorCode::io, cat("cache folder ", folder, ": ", fault.message())};
   for (const auto& [number, path] : found) read_segment(number, path);
-  keep_limit();
+  std::unique_lock guard(mutex);
+  keep_limit(guard);
   return {};
 }
 
@@ -188,6 +197,7 @@ void DiskTier::Impl::read_segment(uint64_t number, const std::string& path) {
     ++stats.read_errors;
     return;
   }
+  segments[number] = segment;
   int64_t offset = 0;
   while (offset < status.st_size) {
     std::array<std::byte, sizeof(RecordHeader)> bytes;
@@ -196,17 +206,13 @@ void DiskTier::Impl::read_segment(uint64_t number, const std::string& path) {
     const auto header = parse_header(bytes);
     const int64_t left = status.st_size - offset - static_cast<int64_t>(bytes.size());
     if (!header.ok() || header->payload_bytes > left) break;
-    if (header->origin == options.origin && header->payload_bytes == bytes_of(header->kind)) {
-      index(header->kind)[header->key] = {segment, offset, header->end};
-    } else {
-      ++stats.foreign;
-    }
+    const bool own = header->origin == options.origin && header->payload_bytes == bytes_of(header->kind);
+    if (!own || !know(*header, {number, offset})) ++stats.foreign;
     offset += static_cast<int64_t>(bytes.size()) + header->payload_bytes;
   }
   if (offset < status.st_size) ++stats.torn;
   segment->bytes = status.st_size;
   stats.bytes += segment->bytes;
-  segments[number] = std::move(segment);
 }
 
 // Under the mutex. A segment from an earlier run is never written to: what follows its last record may be anything.
@@ -230,20 +236,121 @@ bool DiskTier::Impl::write_record(Segment& segment, const Pending& record) {
          write_all(segment.file.get(), &record.header, header_bytes, segment.bytes);
 }
 
-void DiskTier::Impl::forget(const SegmentPointer& segment) {
-  const auto inside = [&](const auto& entry) { return entry.second.segment == segment; };
-  std::erase_if(pages, inside);
-  std::erase_if(anchors, inside);
+void DiskTier::Impl::count_live(PartKind kind, Place place, int64_t sign) {
+  const auto segment = segments.find(place.where);  // 0 is none.
+  if (segment != segments.end()) segment->second->live_bytes += sign * record_bytes(kind);
 }
 
-void DiskTier::Impl::keep_limit() {
-  while (options.limit_bytes > 0 && stats.bytes > options.limit_bytes && segments.size() > size_t{segment_open}) {
-    const SegmentPointer oldest = segments.begin()->second;
-    segments.erase(segments.begin());
-    forget(oldest);
-    stats.bytes -= oldest->bytes;
-    ++stats.segments_evicted;
-    ::unlink(oldest->path.c_str());
+// A later record of a part takes the place of an earlier one.
+bool DiskTier::Impl::know(const RecordHeader& header, Place place) {
+  const auto before = index->find(header.kind, header.key);
+  if (!index->add(header, place, system_clock().now_ns())) return false;
+  if (before) count_live(header.kind, before->place, -1);
+  count_live(header.kind, place, 1);
+  return true;
+}
+
+void DiskTier::Impl::forget(PartKind kind, uint64_t key) {
+  if (const auto place = index->remove(kind, key)) count_live(kind, *place, -1);
+}
+
+// Until a quarter of the room is for what nobody wants any more: with less, cleaning would copy the same all the time.
+void DiskTier::Impl::give_up_least() {
+  const auto live = [&] {
+    int64_t bytes = 0;
+    for (const auto& [number, segment] : segments) bytes += segment->live_bytes;
+    return bytes;
+  };
+  while (live() > options.limit_bytes / 8 * 5) {
+    const auto dropped = index->drop_least(system_clock().now_ns());
+    if (dropped.empty()) return;
+    for (const KeptIndex::Dropped& part : dropped) count_live(part.kind, part.place, -1);
+    stats.evicted += std::ssize(dropped);
+  }
+}
+
+// Of those that are closed, the one with the most bytes to win; 0: none.
+uint64_t DiskTier::Impl::emptiest_segment() const {
+  uint64_t best = 0;
+  int64_t most = -1;
+  for (const auto& [number, segment] : segments) {
+    if (segment_open && number == segments.rbegin()->first) continue;
+    const int64_t won = segment->bytes - segment->live_bytes;
+    if (won > most) {
+      most = won;
+      best = number;
+    }
+  }
+  return best;
+}
+
+// Behind the last record. Its checksum goes with it, and is checked when it is read for a request.
+void DiskTier::Impl::move_record(std::unique_lock<std::mutex>& guard, uint64_t from, int64_t offset,
+                                 const RecordHeader& header) {
+  const Place before{from, offset};
+  const auto wanted = [&] {
+    const auto kept = index->find(header.kind, header.key);
+    return kept && kept->place == before;
+  };
+  if (!wanted()) return;
+  const SegmentPointer source = segments.at(from), target = segment_for_writing();
+  guard.unlock();
+  Pending record{header, std::vector<std::byte>(static_cast<size_t>(header.payload_bytes))};
+  const bool was_read = read_all(source->file.get(), record.bytes.data(), header.payload_bytes,
+                                 offset + static_cast<int64_t>(sizeof header));
+  const bool good = was_read && target && write_record(*target, record);
+  guard.lock();
+  if (!was_read) ++stats.read_errors;
+  else if (!good) ++stats.write_errors;
+  if (!good) {
+    if (wanted()) forget(header.kind, header.key);
+    return;
+  }
+  const Place after{segments.rbegin()->first, target->bytes};
+  target->bytes += record_bytes(header.kind);
+  stats.bytes += record_bytes(header.kind);
+  ++stats.moved;
+  if (wanted()) know(header, after);
+}
+
+// The segment goes; what is wanted of it is moved first. The mutex is free while bytes move.
+void DiskTier::Impl::clean(std::unique_lock<std::mutex>& guard, uint64_t number) {
+  const SegmentPointer segment = segments.at(number);
+  int64_t offset = 0;
+  while (segment->live_bytes > 0 && offset < segment->bytes) {
+    std::array<std::byte, sizeof(RecordHeader)> front;
+    guard.unlock();
+    const bool was_read = read_all(segment->file.get(), front.data(), static_cast<int64_t>(front.size()), offset);
+    guard.lock();
+    const auto header = parse_header(front);
+    if (!was_read) ++stats.read_errors;
+    if (!was_read || !header.ok()) break;
+    move_record(guard, number, offset, *header);
+    offset += static_cast<int64_t>(front.size()) + header->payload_bytes;
+  }
+  index->forget_all_at(number);  // What could not be found again.
+  segments.erase(number);
+  stats.bytes -= segment->bytes;
+  ++stats.segments_evicted;
+  ::unlink(segment->path.c_str());
+}
+
+void DiskTier::Impl::keep_limit(std::unique_lock<std::mutex>& guard) {
+  const int64_t goal = options.limit_bytes - options.limit_bytes / 8;  // A segment less, while one is being cleaned.
+  if (options.limit_bytes <= 0) return;
+  while (stats.bytes > goal && !segments.empty()) {
+    give_up_least();
+    uint64_t number = emptiest_segment();
+    if (number == 0) {
+      segment_open = false;  // The only one.
+      number = segments.begin()->first;
+    }
+    // Where all of it is wanted, though less than the limit should be, moving would win nothing.
+    if (segments.at(number)->live_bytes >= segments.at(number)->bytes) {
+      index->forget_all_at(number);
+      segments.at(number)->live_bytes = 0;
+    }
+    clean(guard, number);
   }
 }
 
@@ -260,33 +367,33 @@ void DiskTier::Impl::write_loop() {
     seal(record.header, record.bytes);  // Here, since whoever put it has no time for a hundred megabytes.
     const bool good = segment && write_record(*segment, record);
     guard.lock();
-    writing = false;
-    const auto size_bytes = static_cast<int64_t>(sizeof record.header + record.bytes.size());
+    const int64_t size_bytes = record_bytes(record.header.kind);
     stats.pending_bytes -= size_bytes;
     if (good) {
-      index(record.header.kind)[record.header.key] = {segment, segment->bytes, record.header.end};
-      segment->bytes += size_bytes;
+      const int64_t offset = std::exchange(segment->bytes, segment->bytes + size_bytes);
       stats.bytes += size_bytes;
       ++stats.written;
       stats.written_bytes += size_bytes;
-      keep_limit();
+      know(record.header, {segments.rbegin()->first, offset});
+      keep_limit(guard);
     } else {
       // The next record begins where this one did.
-      index(record.header.kind).erase(record.header.key);
+      forget(record.header.kind, record.header.key);
       ++stats.write_errors;
     }
+    writing = false;
     written.notify_all();
   }
 }
 
-bool DiskTier::Impl::read_part(const Place& place, PartKind kind, const Reading& reading, int64_t end,
+bool DiskTier::Impl::read_part(const Found& found, PartKind kind, const Reading& reading, int64_t end,
                                std::vector<std::byte>& bytes, CaptureClass* capture_class) {
   std::array<std::byte, sizeof(RecordHeader)> front;
   bytes.resize(static_cast<size_t>(bytes_of(kind)));
-  const int file = place.segment->file.get();
+  const int file = found.segment->file.get();
   const auto front_bytes = static_cast<int64_t>(front.size());
-  if (!read_all(file, front.data(), front_bytes, place.offset) ||
-      !read_all(file, bytes.data(), bytes_of(kind), place.offset + front_bytes)) {
+  if (!read_all(file, front.data(), front_bytes, found.place.offset) ||
+      !read_all(file, bytes.data(), bytes_of(kind), found.place.offset + front_bytes)) {
     const std::lock_guard guard(mutex);
     ++stats.read_errors;
     return false;
@@ -310,9 +417,10 @@ bool DiskTier::Impl::read_part(const Place& place, PartKind kind, const Reading&
 bool DiskTier::Impl::read_path(const Reading& reading) {
   DiskLoad& load = *reading.load;
   uint64_t key = root;
-  const auto lose = [&](PartKind kind) {
+  const auto lose = [&](PartKind kind, const Found& found) {
     const std::lock_guard guard(mutex);
-    index(kind).erase(key);
+    const auto kept = index->find(kind, key);
+    if (kept && kept->place == found.place) forget(kind, key);  // Else it was moved meanwhile.
     return false;
   };
   for (int64_t end = kPageTokens; end <= load.end; end += kPageTokens) {
@@ -321,10 +429,12 @@ bool DiskTier::Impl::read_path(const Reading& reading) {
     if (end <= load.begin) continue;
     const auto at = static_cast<size_t>((end - load.begin) / kPageTokens - 1);
     if (!read_part(reading.pages[at], PartKind::page, reading, end, load.pages[at], nullptr))
-      return lose(PartKind::page);
+      return lose(PartKind::page, reading.pages[at]);
   }
   if (!read_part(reading.anchor, PartKind::anchor, reading, load.end, load.anchor, &load.capture_class))
-    return lose(PartKind::anchor);
+    return lose(PartKind::anchor, reading.anchor);
+  const std::lock_guard guard(mutex);
+  index->use(key, system_clock().now_ns());
   return true;
 }
 
@@ -381,7 +491,7 @@ uint64_t DiskTier::root() const { return impl_->root; }
 
 bool DiskTier::has(PartKind kind, uint64_t key) const {
   const std::lock_guard guard(impl_->mutex);
-  return impl_->index(kind).contains(key);
+  return impl_->index->has(kind, key);
 }
 
 void DiskTier::put(PartKind kind, uint64_t domain, uint64_t parent, int64_t end, std::span<const TokenId> page_tokens,
@@ -393,13 +503,13 @@ void DiskTier::put(PartKind kind, uint64_t domain, uint64_t parent, int64_t end,
   const auto size_bytes = static_cast<int64_t>(sizeof record.header + record.bytes.size());
   {
     const std::lock_guard guard(impl_->mutex);
-    if (impl_->index(kind).contains(record.header.key)) return;
+    if (impl_->index->has(kind, record.header.key)) return;
     if (impl_->stats.pending_bytes + size_bytes > impl_->options.pending_bytes_max) {
       ++impl_->stats.dropped;
       return;
     }
+    if (!impl_->know(record.header, {})) return;  // Another path has its key.
     impl_->stats.pending_bytes += size_bytes;
-    impl_->index(kind)[record.header.key] = {nullptr, 0, end};
     impl_->pending.push_back(std::move(record));
   }
   impl_->to_write.notify_one();
@@ -411,7 +521,7 @@ std::shared_ptr<DiskLoad> DiskTier::load(std::span<const TokenId> tokens, uint64
   Reading reading{.load = std::make_shared<DiskLoad>(), .domain = domain, .ring = std::move(ring)};
   DiskLoad& load = *reading.load;
   load.begin = load.end = above;
-  std::vector<Place> pages;
+  std::vector<Found> pages;
   {
     const std::lock_guard guard(impl_->mutex);
     if (impl_->given_up) return nullptr;
@@ -419,13 +529,18 @@ std::shared_ptr<DiskLoad> DiskTier::load(std::span<const TokenId> tokens, uint64
     for (int64_t end = kPageTokens; end < below; end += kPageTokens) {
       key = node_key(key, domain, tokens.subspan(static_cast<size_t>(end - kPageTokens), kPageTokens));
       if (end <= above) continue;
-      const auto page = impl_->pages.find(key);
-      if (page == impl_->pages.end() || !page->second.segment || page->second.end != end) break;
-      pages.push_back(page->second);
-      const auto anchor = impl_->anchors.find(key);
-      if (anchor == impl_->anchors.end() || !anchor->second.segment || anchor->second.end != end) continue;
+      const auto found = [&](PartKind kind) -> std::optional<Found> {
+        const auto kept = impl_->index->find(kind, key);
+        if (!kept || kept->place.where == 0 || kept->end != end) return std::nullopt;
+        return Found{impl_->segments.at(kept->place.where), kept->place};
+      };
+      const auto page = found(PartKind::page);
+      if (!page) break;
+      pages.push_back(*page);
+      const auto anchor = found(PartKind::anchor);
+      if (!anchor) continue;
       load.end = end;
-      reading.anchor = anchor->second;
+      reading.anchor = *anchor;
     }
     if (load.end == above) return nullptr;
     pages.resize(static_cast<size_t>((load.end - above) / kPageTokens));
@@ -444,6 +559,14 @@ void DiskTier::give_up(const DiskLoad& load) {
   ++impl_->stats.read_errors;
 }
 
+void DiskTier::use(std::span<const TokenId> covered, uint64_t domain) {
+  uint64_t key = impl_->root;
+  for (size_t begin = 0; begin < covered.size(); begin += kPageTokens)
+    key = node_key(key, domain, covered.subspan(begin, kPageTokens));
+  const std::lock_guard guard(impl_->mutex);
+  impl_->index->use(key, system_clock().now_ns());
+}
+
 void DiskTier::flush() {
   std::unique_lock guard(impl_->mutex);
   impl_->written.wait(guard, [&] { return impl_->pending.empty() && !impl_->writing; });
@@ -452,7 +575,7 @@ void DiskTier::flush() {
 DiskTierStats DiskTier::stats() const {
   const std::lock_guard guard(impl_->mutex);
   DiskTierStats stats = impl_->stats;
-  stats.records = static_cast<int64_t>(impl_->pages.size() + impl_->anchors.size());
+  stats.records = impl_->index->parts();
   stats.segments = static_cast<int64_t>(impl_->segments.size());
   return stats;
 }

@@ -3,7 +3,8 @@
 // waits for the disk but open() and flush(). Knows bytes and token ids, no device.
 //
 // What cannot be written, read or believed is counted and missed; it never fails a request. The index is rebuilt from
-// headers at start: a half-written record ends its segment. Over the limit the oldest segment goes, whole.
+// headers at start: a half-written record ends its segment. Near the limit what is worth least is given up (KeptIndex),
+// and the segment with the most of that goes: what is still wanted of it is written again, behind the rest.
 #pragma once
 
 #include <atomic>
@@ -13,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "store/record.h"
+#include "store/kept_index.h"
 
 namespace wp {
 
@@ -37,7 +38,8 @@ struct DiskTierOptions {
 
 struct DiskTierStats {
   int64_t records = 0, bytes = 0, segments = 0, pending_bytes = 0;
-  int64_t written = 0, written_bytes = 0, dropped = 0, segments_evicted = 0;
+  int64_t written = 0, written_bytes = 0, dropped = 0;
+  int64_t evicted = 0, segments_evicted = 0, moved = 0;  // Records given up, segments gone, records written again.
   int64_t loads = 0, loaded_bytes = 0;
   int64_t foreign = 0;                                     // Records of another model or numerics, found at start.
   int64_t torn = 0;                                        // Segments that ended in what is no record.
@@ -71,7 +73,8 @@ class DiskTier {
                                  std::function<void()> ring);
   // The one who asked has waited long enough: nothing is read any more until that read has come back.
   void give_up(const DiskLoad& load);
-  void flush();  // Waits until all that was put is written.
+  void use(std::span<const TokenId> covered, uint64_t domain);  // A request resumed at the end of these tokens.
+  void flush();                                                 // Waits until all that was put is written.
   DiskTierStats stats() const;
 
  private:

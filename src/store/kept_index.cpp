@@ -20,7 +20,7 @@ bool is_tail(CaptureClass capture_class) {
 }  // namespace
 
 KeptIndex::KeptIndex(int64_t page_bytes, int64_t anchor_bytes, Seed seed)
-    : page_bytes_(page_bytes), anchor_bytes_(anchor_bytes), rng_(seed) {}
+    : page_bytes_(page_bytes), anchor_bytes_(anchor_bytes), draws_(seed != 0), rng_(seed) {}
 
 int32_t KeptIndex::node_of(uint64_t key, int64_t end) {
   const auto [at, fresh] = by_key_.try_emplace(key, -1);
@@ -139,6 +139,13 @@ std::optional<Place> KeptIndex::remove(PartKind kind, uint64_t key) {
   return kept->place;
 }
 
+void KeptIndex::forget_all_at(uint64_t where) {
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].has_anchor && nodes_[i].anchor.where == where) take_out(static_cast<int32_t>(i), PartKind::anchor);
+    if (nodes_[i].has_page && nodes_[i].page.where == where) take_out(static_cast<int32_t>(i), PartKind::page);
+  }
+}
+
 void KeptIndex::use(uint64_t key, int64_t now_ns) {
   const auto at = by_key_.find(key);
   if (at == by_key_.end() || !nodes_[static_cast<size_t>(at->second)].has_anchor) return;
@@ -200,6 +207,12 @@ int32_t KeptIndex::victim(int64_t now_ns) {
   if (old_tail >= 0) return old_tail;
   std::erase_if(candidates_, [&](const auto& candidate) { return candidate.second > lowest * kEqualFactor; });
   if (candidates_.empty()) return -1;
+  if (!draws_) {
+    const auto order = [&](const auto& candidate) { return nodes_[static_cast<size_t>(candidate.first)].used_order; };
+    return std::min_element(candidates_.begin(), candidates_.end(),
+                            [&](const auto& a, const auto& b) { return order(a) < order(b); })
+        ->first;
+  }
   return candidates_[static_cast<size_t>(rng_.between(0, std::ssize(candidates_) - 1))].first;
 }
 

@@ -16,6 +16,7 @@ namespace wp {
 struct Place {
   uint64_t where = 0;  // 0: on its way there; it is not dropped.
   int64_t offset = 0;
+  bool operator==(const Place&) const = default;
 };
 
 class KeptIndex {
@@ -30,7 +31,9 @@ class KeptIndex {
     uint64_t key;
     Place place;
   };
-  KeptIndex(int64_t page_bytes, int64_t anchor_bytes, Seed seed = 1);
+  // Of anchors of like worth one is drawn, so that conversations that take turns in too small a tier do not all miss;
+  // 0: the one unused for longest goes.
+  KeptIndex(int64_t page_bytes, int64_t anchor_bytes, Seed seed);
 
   void set_root(uint64_t root) { root_ = root; }
   // Takes the place of an earlier part of this name. False: this header and one known before cannot both be true.
@@ -39,6 +42,7 @@ class KeptIndex {
   bool has(PartKind kind, uint64_t key) const { return find(kind, key).has_value(); }
   void move(PartKind kind, uint64_t key, Place place);  // Of a part that is there.
   std::optional<Place> remove(PartKind kind, uint64_t key);
+  void forget_all_at(uint64_t where);
   void use(uint64_t key, int64_t now_ns);  // A request resumed there; nothing where no anchor is.
   void hold(uint64_t key, bool held);      // Its page is not dropped meanwhile.
   // Drops what is worth least; empty: there is nothing that may be dropped. Valid until the next call.
@@ -71,6 +75,7 @@ class KeptIndex {
 
   const int64_t page_bytes_, anchor_bytes_;
   uint64_t root_ = 0, order_ = 0;
+  const bool draws_;
   Rng rng_;
   std::vector<Node> nodes_;
   std::vector<int32_t> free_;

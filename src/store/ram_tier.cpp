@@ -47,7 +47,7 @@ RamTier::RamTier(Buffer arena, const RamTierOptions& options, Clock& clock)
       clock_(clock),
       arena_(std::move(arena)),
       block_bytes_(block_bytes_for(options)),
-      index_(options.page_bytes, options.anchor_bytes) {
+      index_(options.page_bytes, options.anchor_bytes, 1) {
   index_.set_root(kRoot);
   const auto blocks = static_cast<size_t>(arena_.size_bytes() / block_bytes_);
   headers_.resize(blocks);
