@@ -8,7 +8,7 @@ std::vector<Command> commands() {
   std::vector<Command> all;
   for (const auto make :
        {serve_command, chat_command, replay_command, bench_command, profile_command, kl_command, perplexity_command,
-        eval_command, inspect_command, synth_command, version_command, help_command})
+        eval_command, inspect_command, ctl_command, synth_command, version_command, help_command})
     all.push_back(make());
   return all;
 }

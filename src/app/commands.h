@@ -19,6 +19,7 @@ Command eval_command();
 Command inspect_command();
 Result<int> inspect_why(const Flags& flags);                               // `inspect why`
 Result<int> inspect_cache(const std::string& folder, const Flags& flags);  // `inspect CACHE_DIR`
+Command ctl_command();
 Command synth_command();
 Command profile_command();
 Command version_command();

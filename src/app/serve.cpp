@@ -66,6 +66,7 @@ std::shared_ptr<const Service> make_service(const Flags& flags, const Session& s
   service->tokenizer = &*session.tokenizer;
   if (session.chat_template) service->chat_template = &*session.chat_template;
   if (session.prompter) service->prompter = &*session.prompter;
+  service->disk_tier = session.tier != nullptr;
   service->clock = &system_clock();
   service->model_name = flags.set("name") ? flags.text("name") : session.name;
   service->build = cat("warmpath ", version_text());

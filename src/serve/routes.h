@@ -26,6 +26,9 @@ void apply_template(const HttpRequest& request, HttpResponse& response, ServerSt
 void health(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void livez(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void readyz(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void cache_stats(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void cache_flush(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void cache_save(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void metrics(const HttpRequest& request, HttpResponse& response, ServerState& state);
 
 }  // namespace wp

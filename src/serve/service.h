@@ -54,6 +54,7 @@ struct Service {
   ApiLimits limits;
   Seed seed = 1;                 // Of requests that bring none: each draws its own from it.
   bool domain_per_key = false;   // Requests under different API keys share no cached prefix.
+  bool disk_tier = false;        // The engine has a folder of --cache-disk.
   bool strict_api = false;       // Unknown fields are errors.
   bool strict_model = false;     // A foreign model name is an error.
   bool call_in_thinking = true;  // A complete call inside a thought ends it and is returned (A1); false: it stays text.

@@ -147,6 +147,31 @@ TEST(Inspect, ListsACacheFolderAndNamesWhatIsDamaged) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(Ctl, AsksARunningServerAboutItsCache) {
+  EXPECT_EQ(run_warmpath({"ctl", "nowhere", "cache", "stats"}).code, 2);
+  const std::string folder = temporary_folder(".cache");
+  RunningServer plain({}), with_disk({"--cache-disk", folder});
+  ASSERT_FALSE(plain.url().empty() || with_disk.url().empty());
+  const Finished none = run_warmpath({"ctl", plain.url(), "cache", "save"});
+  EXPECT_NE(none.code, 0);
+  EXPECT_NE(none.last_error_line().find("expected a server with --cache-disk DIR"), std::string::npos) << none.err;
+  EXPECT_EQ(run_warmpath({"ctl", plain.url(), "cache", "restore"}).code, 2);
+  const std::string trace = bundled_model() + "/needles/needles-1k.jsonl";
+  ASSERT_EQ(run_warmpath({"replay", with_disk.url(), trace, "--conversations", "1", "--no-turns"}).code, 0);
+  const Finished save = run_warmpath({"ctl", with_disk.url(), "cache", "save", "--json"});
+  EXPECT_EQ(save.code, 0) << save.err;
+  EXPECT_EQ(save.out.find("\"records\":0,"), std::string::npos) << save.out;
+  EXPECT_EQ(run_warmpath({"ctl", with_disk.url(), "cache", "flush"}).code, 0);
+  const std::string empty = "device.anchors.published     0\n";
+  Finished stats;
+  for (int i = 0; i < 100 && stats.out.find(empty) == std::string::npos; ++i)  // The engine obeys a little later.
+    stats = run_warmpath({"ctl", with_disk.url(), "cache", "stats"});
+  EXPECT_EQ(stats.code, 0) << stats.err;
+  EXPECT_NE(stats.out.find(empty), std::string::npos) << stats.out;
+  EXPECT_NE(stats.out.find("disk.pending_bytes           0\n"), std::string::npos) << stats.out;
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Replay, Needles) {
   const std::string model = bundled_model();
   const Finished run =

@@ -26,6 +26,31 @@ TEST_F(Wire, RoutesThatDoNotExist) {
   }
 }
 
+TEST_F(Wire, CacheIsShownFlushedAndNotSavedWithoutADisk) {
+  start();
+  WireClient c = client();
+  say("Yes.");
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += " word";
+  const auto cached = [&] {
+    return c.post("/v1/chat/completions", chat(text)).json()["usage"]["prompt_tokens_details"]["cached_tokens"];
+  };
+  EXPECT_EQ(cached(), 0);
+  EXPECT_GT(cached(), 0);
+  Json stats = c.get("/cache").json();
+  EXPECT_EQ(stats["enabled"], true);
+  EXPECT_EQ(stats["lookups"], 2);
+  EXPECT_EQ(stats["restores"]["device"], 1);
+  EXPECT_GT(stats["device"]["anchors"]["published"], 0);
+  EXPECT_TRUE(stats["ram"].is_null() && stats["disk"].is_null());
+  EXPECT_EQ(c.post("/cache/flush", Json::object()).status, 200);
+  EXPECT_EQ(cached(), 0);
+  EXPECT_EQ(c.get("/cache/flush").status, 405);
+  const WireAnswer save = c.post("/cache/save", Json::object());
+  EXPECT_EQ(save.status, 501);
+  EXPECT_EQ(save.error_code(), "no_disk_tier");
+}
+
 TEST_F(Wire, HeadOptionsAndRoot) {
   start();
   WireClient c = client();
