@@ -25,7 +25,8 @@ struct ConvSilu {
 //   beta = sigmoid(b);  g = exp(-exp(A_log) * softplus(a + dt_bias))
 //   S <- g S;  S <- S + k (beta (v - S^T k))^T;  o <- S^T q
 // Value head h uses key head h / (HV / HK). State [HV, DK, DV] f32 at state_offset. Rows of a segment in order;
-// a row's bits depend on the rows before it alone, not on where segments begin.
+// a row's bits depend on the rows before it alone, not on where segments begin at multiples of 64 (in decode:
+// anywhere).
 struct Gdn {
   BatchView batch;
   int64_t HK = 0, HV = 0, DK = 0, DV = 0;
@@ -35,7 +36,8 @@ struct Gdn {
   const float* A_log = nullptr;    // [HV]
   const float* dt_bias = nullptr;  // [HV]
   int64_t state_offset = 0;
-  float* o = nullptr;  // [T, HV, DV]
+  float* o = nullptr;      // [T, HV, DV]
+  float* spare = nullptr;  // [T, 2 HK DK + HV DV], for what a kernel keeps between its launches
   Workspace workspace;
   constexpr int64_t channels() const { return 2 * HK * DK + HV * DV; }
 };

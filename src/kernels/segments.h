@@ -35,6 +35,9 @@ struct BatchView {
   const int32_t* row_position = nullptr;  // [T]
   std::byte* pages = nullptr;             // Record of page id i at pages + i * page_bytes.
   int64_t page_bytes = 0;
+  // Of a decode step: rows may be computed in the private family of arithmetic, by phase and never by shape. Backends
+  // with one family ignore it.
+  bool decode = false;
 };
 
 // Memory of each thread, for what a kernel keeps while it works on one unit. Aligned to 64 bytes, contents undefined.

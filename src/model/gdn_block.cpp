@@ -99,7 +99,9 @@ void gdn_forward(Stream& stream, const Pass& pass, const GdnBlock& block, const 
     ops::matmul_group(stream, x, {{block.qkv, u}, {block.z, z}, {block.b, b}, {block.a, a}});
   }
   ops::conv_silu(stream, pass.view(), u, block.conv_at, 1, block.conv_offset, mixed);
-  ops::gdn(stream, pass.view(), block.heads, mixed, a, b, block.A_log, block.dt_bias, block.state_offset, o, workspace);
+  // u has been read.
+  ops::gdn(stream, pass.view(), block.heads, mixed, a, b, block.A_log, block.dt_bias, block.state_offset, o, u,
+           workspace);
   ops::gated_norm(stream, o, z, block.norm, block.epsilon, block.gate, o);
   ops::matmul(stream, o, block.out, y);
 }

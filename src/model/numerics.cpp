@@ -146,7 +146,7 @@ class Probe {
     ops::conv_silu(stream_, batch_, u, filled({4, heads.channels()}, 13), 1, 0, qkv);
     add(qkv);
     ops::gdn(stream_, batch_, heads, qkv, filled({kT, 4}, 14), filled({kT, 4}, 15), filled({4}, 16), filled({4}, 17),
-             4096, o, workspace_);
+             4096, o, u, workspace_);
     add(o);
     for (kernels::Gate gate : {kernels::Gate::sigmoid, kernels::Gate::silu}) {
       ops::gated_norm(stream_, o, filled({kT, 96}, 18), filled({24}, 19), 1e-6f, gate, o);

@@ -43,7 +43,8 @@ void Pass::begin(Stream& stream, const Batch& batch, Pools& pools) {
            .row_segment = row_segment_.data(),
            .row_position = row_position_.data(),
            .pages = pools.pages_count() > 0 ? pools.page(0) : nullptr,
-           .page_bytes = page_bytes_};
+           .page_bytes = page_bytes_,
+           .decode = batch.phase == Phase::decode};
   tokens_ = Tensor(static_cast<const void*>(batch.tokens.data()), DType::i32, {rows});
   const auto logits = static_cast<int64_t>(batch.logit_rows.size());
   for (int32_t row : batch.logit_rows) WP_ASSERT(row >= 0 && row < rows);

@@ -157,26 +157,43 @@ void flagship_experts(benchmark::State& run) {
   });
 }
 
-void flagship_gdn(benchmark::State& run) {
+constexpr ops::GdnHeads kGdn{.HK = 16, .HV = 48, .DK = 128, .DV = 128};
+
+// A pass of `sequences` segments with `rows` each, states in slots of their own.
+kernels::BatchView gdn_batch(Case& c, int32_t sequences, int32_t rows, int64_t state_bytes, bool decode) {
+  const Tensor slots = c.filled({sequences, state_bytes / 4}, 0.1f);
+  std::vector<int32_t> row_segment, positions;
+  std::vector<kernels::SegmentView> segments;
+  for (int32_t i = 0; i < sequences; ++i) {
+    std::byte* slot = slots.data + i * state_bytes;
+    segments.push_back({.row_begin = i * rows, .rows = rows, .state_in = slot, .state_out = slot});
+    for (int32_t t = 0; t < rows; ++t) {
+      row_segment.push_back(i);
+      positions.push_back(t);
+    }
+  }
+  return {.rows = sequences * rows,
+          .segments_count = sequences,
+          .segments = c.placed(segments),
+          .row_segment = c.placed(row_segment),
+          .row_position = c.placed(positions),
+          .decode = decode};
+}
+
+// Prefill of one sequence of range(0) rows, or a decode step of so many sequences.
+void flagship_gdn(benchmark::State& run, bool decode) {
   if (!device()) return run.SkipWithError("no cuda device");
   Case c(*device());
-  const ops::GdnHeads heads{.HK = 16, .HV = 48, .DK = 128, .DV = 128};
-  const auto T = static_cast<int32_t>(run.range(0));
-  const int64_t state = heads.state_floats() * 4;
-  const Tensor slot = c.filled({state / 4}, 0.1f);
-  std::vector<int32_t> zeros(static_cast<size_t>(T), 0), positions;
-  for (int32_t t = 0; t < T; ++t) positions.push_back(t);
-  const kernels::SegmentView segment{.rows = T, .state_in = slot.data, .state_out = slot.data};
-  const kernels::BatchView batch{.rows = T,
-                                 .segments_count = 1,
-                                 .segments = c.placed(std::vector{segment}),
-                                 .row_segment = c.placed(zeros),
-                                 .row_position = c.placed(positions)};
-  const Tensor qkv = c.filled({T, heads.channels()}), a = c.filled({T, heads.HV}), b = c.filled({T, heads.HV});
-  const Tensor A_log = c.filled({heads.HV}), dt_bias = c.filled({heads.HV}), o = c.blank({T, heads.HV * heads.DV});
-  measure(run, c, 7.0 * static_cast<double>(T * heads.state_floats()),
-          2.0 * static_cast<double>(state) + 4.0 * static_cast<double>(T * (heads.channels() + heads.HV * heads.DV)),
-          [&](int64_t) { ops::gdn(c.stream(), batch, heads, qkv, a, b, A_log, dt_bias, 0, o, {}); });
+  const auto T = static_cast<int32_t>(run.range(0)), sequences = decode ? T : 1;
+  const int64_t state = kGdn.state_floats() * 4;
+  const kernels::BatchView batch = gdn_batch(c, sequences, T / sequences, state, decode);
+  const Tensor qkv = c.filled({T, kGdn.channels()}), a = c.filled({T, kGdn.HV}), b = c.filled({T, kGdn.HV});
+  const Tensor A_log = c.filled({kGdn.HV}), dt_bias = c.filled({kGdn.HV}), o = c.blank({T, kGdn.HV * kGdn.DV});
+  const Tensor spare = c.blank({T, kGdn.channels()});
+  measure(run, c, 7.0 * static_cast<double>(T * kGdn.state_floats()),
+          2.0 * static_cast<double>(state * sequences) +
+              4.0 * static_cast<double>(T * (kGdn.channels() + kGdn.HV * kGdn.DV)),
+          [&](int64_t) { ops::gdn(c.stream(), batch, kGdn, qkv, a, b, A_log, dt_bias, 0, o, spare, {}); });
 }
 
 void flagship_residual(benchmark::State& run) {
@@ -216,7 +233,8 @@ const int registered = [] {
   rows(benchmark::RegisterBenchmark("flagship_matmul/head", flagship_matmul, WeightFormat::bf16, 248320, kM), {1, 8});
   rows(benchmark::RegisterBenchmark("flagship_experts", flagship_experts), all);
   rows(benchmark::RegisterBenchmark("flagship_residual", flagship_residual), all);
-  rows(benchmark::RegisterBenchmark("flagship_gdn", flagship_gdn), {1, 64, 2048, 8192});
+  rows(benchmark::RegisterBenchmark("flagship_gdn/prefill", flagship_gdn, false), {1, 64, 128, 300, 2048, 8192});
+  rows(benchmark::RegisterBenchmark("flagship_gdn/decode", flagship_gdn, true), {1, 8, 32});
   return 0;
 }();
 

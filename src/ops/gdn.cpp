@@ -24,16 +24,17 @@ void conv_silu(Stream& stream, const kernels::BatchView& batch, const Tensor& u,
 
 void gdn(Stream& stream, const kernels::BatchView& batch, const GdnHeads& heads, const Tensor& qkv, const Tensor& a,
          const Tensor& b, const Tensor& A_log, const Tensor& dt_bias, int64_t state_offset, const Tensor& o,
-         const kernels::Workspace& workspace) {
+         const Tensor& spare, const kernels::Workspace& workspace) {
   const int64_t T = batch.rows;
   expect("gdn qkv", qkv, DType::f32, {T, heads.channels()});
   expect("gdn a", a, DType::f32, {T, heads.HV});
   expect("gdn b", b, DType::f32, {T, heads.HV});
   expect("gdn A_log", A_log, DType::f32, {heads.HV});
   expect("gdn dt_bias", dt_bias, DType::f32, {heads.HV});
+  expect("gdn spare", spare, DType::f32, {T, heads.channels()});
   expect("gdn o", o, DType::f32, {T, heads.HV * heads.DV});
   WP_ASSERT(heads.HV % heads.HK == 0 && state_offset % 64 == 0);
-  WP_ASSERT(qkv.dense() && a.dense() && b.dense() && o.dense());
+  WP_ASSERT(qkv.dense() && a.dense() && b.dense() && o.dense() && spare.dense() && spare.data != qkv.data);
   if (T == 0) return;
   gdn_kernels.run(stream, {.batch = batch,
                            .HK = heads.HK,
@@ -47,6 +48,7 @@ void gdn(Stream& stream, const kernels::BatchView& batch, const GdnHeads& heads,
                            .dt_bias = dt_bias.f32(),
                            .state_offset = state_offset,
                            .o = o.f32(),
+                           .spare = spare.f32(),
                            .workspace = workspace});
 }
 

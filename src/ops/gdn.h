@@ -21,10 +21,12 @@ struct GdnHeads {
 };
 
 // o [T, HV * DV] of the delta rule. qkv [T, channels] behind the convolution, a and b [T, HV]: all three may be
-// overwritten. A_log, dt_bias [HV].
+// overwritten. A_log, dt_bias [HV]. `spare` [T, channels]: undefined before and after. On cuda rows of prefill (not of
+// decode) are computed in chunks of 64 from position 0 of their sequence where DK is 128: their bits do not depend on
+// where segments begin at multiples of 64, nor on the rows behind them; captures lie on that grid.
 void gdn(Stream& stream, const kernels::BatchView& batch, const GdnHeads& heads, const Tensor& qkv, const Tensor& a,
          const Tensor& b, const Tensor& A_log, const Tensor& dt_bias, int64_t state_offset, const Tensor& o,
-         const kernels::Workspace& workspace);
+         const Tensor& spare, const kernels::Workspace& workspace);
 
 // y = RMS norm per head of o, times weight [DV], times sigmoid or silu of z; o, z, y [T, HV * DV], y may be o.
 void gated_norm(Stream& stream, const Tensor& o, const Tensor& z, const Tensor& weight, float epsilon,

@@ -81,6 +81,7 @@ void run_gdn(Stream& stream, const Gdn& p, const SegmentView& segment, int32_t r
   q.a += at * p.HV;
   q.b += at * p.HV;
   q.o += at * p.HV * p.DV;
+  q.spare += at * p.channels();
   ops::gdn_kernels.of(stream.kind())(stream, q);
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/gpu/device_math.h"
+#include "kernels/gpu/gdn_chunk.h"
 #include "kernels/gpu/gpu.h"
 
 namespace wp::kernels::gpu {
@@ -313,7 +314,12 @@ void conv_silu(Stream& stream, const ConvSilu& p) {
   check_launch();
 }
 
+// The chunked form of prefill agrees with the definition where its source is emulated, and has not run on a device:
+// until it has passed the tests there, rows are walked.
+constexpr bool kChunks = false;
+
 void gdn(Stream& stream, const Gdn& p) {
+  if (kChunks && !p.batch.decode && fits_chunks(p)) return gdn_chunks(stream, p);
   gdn_lengths_kernel<<<blocks_for(p.batch.rows * p.HK * 32, kThreads), kThreads, 0, on(stream)>>>(p);
   gdn_gates_kernel<<<blocks_for(p.batch.rows * p.HV, kThreads), kThreads, 0, on(stream)>>>(p);
   const auto segments = static_cast<unsigned>(p.batch.segments_count);
