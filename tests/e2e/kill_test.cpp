@@ -106,7 +106,9 @@ TEST(Kill, AServerKilledAtAnyMomentRestartsWarmWithEqualAnswers) {
     EXPECT_EQ(compared.code, 0) << compared.out;
     EXPECT_NE(compared.out.find("turns identical"), std::string::npos) << compared.out;
     const Json turns = read(again)["turns"];
-    EXPECT_EQ(turns.at(0)["restored"].get<bool>(), anchors > 0) << anchors << " anchors";
+    // An anchor may have been written before the last of its pages: nothing whole, nothing restored; at rest all is.
+    const bool restored = turns.at(0)["restored"].get<bool>();
+    EXPECT_TRUE(at_rest ? restored : anchors > 0 || !restored) << anchors << " anchors";
     if (at_rest) {  // The first turn of each conversation is warm, from the disk.
       const std::string from_disk = "warmpath_cache_restore_total{source=\"disk\"} ";
       EXPECT_TRUE(metrics_say(server.url(), cat(from_disk, kConversations, "\n")));
