@@ -162,6 +162,8 @@ TEST(ApiChat, WhatIsNotOfferedIsRefused) {
                 {"guided_regex", "\"x\""},
                 {"guided_choice", "[\"a\"]"},
                 {"guided_grammar", "\"x\""},
+                {"structured_outputs", R"({"regex":"x"})"},
+                {"structural_tag", R"({"tags":[]})"},
                 {"chat_template", "\"{{ x }}\""},
                 {"truncation", "\"auto\""},
                 {"continue_final_message", "true"},

@@ -119,7 +119,8 @@ void read_foreign(FieldReader& reader, const ParseContext& context) {
   reader.refuse("id_slot", "-1 (any)", {-1});
   reader.refuse("priority", "0", {0});
   reader.refuse("truncation", "disabled", {"disabled"});
-  for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "json_schema", "grammar"})
+  for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs",
+                           "structural_tag", "json_schema", "grammar"})
     reader.refuse(name, "none (constrained output is not offered)");
   reader.refuse("chat_template", "none (the checkpoint's own is used)");
   reader.integer("n_keep", -1, n_ctx);
