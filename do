@@ -168,13 +168,14 @@ finish() {
   [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
 }
 
-# The release build with its tests: the same libraries as `./do build`, nothing is compiled twice.
+# configure_tests [TARGET...]: the release build with its tests, or of these alone: the same libraries as `./do build`,
+# nothing is compiled twice.
 configure_tests() {
   mkdir -p build
   cuda_options
   cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DWP_TESTS=ON "${cuda_options[@]}" \
     >build/release.log 2>&1 || { cat build/release.log >&2; exit 1; }
-  compile build/release
+  compile build/release "$@"
 }
 
 cmd_setup() { setup_tests; }
@@ -226,15 +227,26 @@ cmd_ci() {
   cmd_test
 }
 
+# fuzz_test PROGRAM FILTER RUNS SEED: a test that can go on for long, for as long as that.
+fuzz_test() {
+  local program=$1 filter=$2 runs=$3 seed=$4
+  configure_tests "$program"
+  say "seed $seed, $runs runs"
+  exec build/release/"$program" --gtest_filter="$filter" --runs="$runs" --seed="$seed"
+}
+
 # fuzz [NAME [SEED]]: on libFuzzer for longer; without a name, lists them.
 cmd_fuzz() {
-  install "${ci_packages[@]}"
+  local name=${1:-} seed=${2:-$((RANDOM * 32768 + RANDOM))} seconds=${FUZZ_SECONDS:-900}
   setup_tests
-  if [ $# -eq 0 ]; then
-    find src -name '*_fuzz.cpp' -exec basename {} _fuzz.cpp \; | sort
-    return
-  fi
-  local name=$1 seed=${2:-$RANDOM} seconds=${FUZZ_SECONDS:-900}
+  case "$name" in
+    kill) fuzz_test e2e_test 'Kill.*' "${FUZZ_RUNS:-200}" "$seed" ;;
+    "")
+      { find src -name '*_fuzz.cpp' -exec basename {} _fuzz.cpp \; && echo kill; } | sort
+      return
+      ;;
+  esac
+  install "${ci_packages[@]}"
   CXX=clang++ configure build/fuzz -DCMAKE_BUILD_TYPE=Debug -DWP_SANITIZE=address,undefined -DWP_FUZZERS=ON
   compile build/fuzz "${name}_fuzz"
   mkdir -p "build/corpus/$name" "testdata/fuzz/$name"
@@ -254,7 +266,8 @@ cmd_help() {
 ./do test               install what is missing, build and run every test
 ./do build [--cuda]     build build/release/warmpath, with the cuda backend where asked
 ./do bench [FLAGS]      kernel benchmarks (Google Benchmark flags)
-./do fuzz [NAME [SEED]] list the fuzzers, or run one on libFuzzer (FUZZ_SECONDS=900)
+./do fuzz [NAME [SEED]] list the fuzzers, or run one on libFuzzer (FUZZ_SECONDS=900); `kill`: 200 kills of a
+                        server at random moments of a replay (FUZZ_RUNS=N for another number)
 ./do tidy               formatting, layers, sizes, dead files, vendor calls
 ./do ci                 all of test, the second compiler, the thread sanitizer
 ./do setup              install what tests need and nothing else

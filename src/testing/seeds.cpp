@@ -16,6 +16,11 @@ std::optional<Seed>& given_seed() {
   return seed;
 }
 
+std::optional<int64_t>& given_runs() {
+  static std::optional<int64_t> runs;
+  return runs;
+}
+
 }  // namespace
 
 void set_seed(Seed seed) { given_seed() = seed; }
@@ -25,6 +30,10 @@ std::vector<Seed> seeds_of_this_run() {
   static const Seed fresh = std::random_device{}();
   return {1, fresh};
 }
+
+void set_runs(int64_t runs) { given_runs() = runs; }
+
+int64_t runs_of_this_run(int64_t usual) { return given_runs().value_or(usual); }
 
 std::string repeat_hint(Seed seed) { return cat("repeat with --seed=", seed); }
 

@@ -10,7 +10,10 @@
 namespace wp::testing {
 
 std::vector<Seed> seeds_of_this_run();
-void set_seed(Seed seed);            // --seed=N of the test program.
+void set_seed(Seed seed);  // --seed=N of the test program.
+// How often a test that can go on for long does what it does: `usual`, or as the test program's --runs=N says.
+int64_t runs_of_this_run(int64_t usual);
+void set_runs(int64_t runs);
 std::string repeat_hint(Seed seed);  // "repeat with --seed=N", for SCOPED_TRACE.
 
 // Branches a property or fuzzer must have reached; one that nobody exercised is not tested.

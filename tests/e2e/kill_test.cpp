@@ -1,9 +1,9 @@
 // SIGKILL against the real program at random moments of a replay with --cache-disk: what was half written is ignored,
-// the rest restored, no answer differs, nothing is left behind. `--gtest_filter=Kill.* --gtest_repeat=40` is 200
-// moments.
+// the rest restored, no answer differs, nothing is left behind. Five moments, or as many as --runs=N says.
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -18,7 +18,7 @@
 namespace wp::e2e {
 namespace {
 
-constexpr int kMoments = 5;
+constexpr int kMomentsOfARound = 5;  // One in each quarter of the replay, and one at rest.
 constexpr const char* kConversations = "3";
 
 Finished replay(const std::string& url, const std::string& out) {
@@ -77,12 +77,17 @@ TEST(Kill, AServerKilledAtAnyMomentRestartsWarmWithEqualAnswers) {
     wall_s = run.seconds;
   }
   int warm_moments = 0;
-  Rng rng(testing::seeds_of_this_run().back());
-  for (int moment = 0; moment < kMoments; ++moment) {
+  const Seed seed = testing::seeds_of_this_run().back();
+  SCOPED_TRACE(testing::repeat_hint(seed));
+  Rng rng(seed);
+  const auto moments = static_cast<int>(testing::runs_of_this_run(kMomentsOfARound));
+  for (int moment = 0; moment < moments; ++moment) {
     const std::string folder = temporary_folder(".cache");
-    const bool at_rest = moment == kMoments - 1;
-    const double after_s = wall_s * (moment + rng.between(0, 1000) * 1e-3) / (kMoments - 1);
-    SCOPED_TRACE(cat("killed after ", after_s, " of ", wall_s, " s"));
+    const int quarter = moment % kMomentsOfARound;
+    const bool at_rest = quarter == kMomentsOfARound - 1;
+    const double after_s = wall_s * (quarter + rng.between(0, 1000) * 1e-3) / (kMomentsOfARound - 1);
+    SCOPED_TRACE(
+        cat("moment ", moment, ", killed ", at_rest ? "at rest" : cat("after ", after_s, " of ", wall_s, " s")));
     {
       RunningServer server({"--cache-disk", folder});
       ASSERT_FALSE(server.url().empty());
@@ -118,7 +123,9 @@ TEST(Kill, AServerKilledAtAnyMomentRestartsWarmWithEqualAnswers) {
     expect_only_cache_files(folder);
     std::filesystem::remove_all(folder);
   }
-  EXPECT_GE(warm_moments, 2) << "too few moments left anything to restore";
+  std::printf("seed %llu: %d kills, %d of them left something to restore\n", static_cast<unsigned long long>(seed),
+              moments, warm_moments);
+  EXPECT_GE(warm_moments, 2 * moments / kMomentsOfARound) << "too few moments left anything to restore";
   std::filesystem::remove_all(runs);
 }
 
