@@ -77,26 +77,29 @@ bool PrefixCache::Impl::is_worth(const LeaseRecord& record, int64_t position, Ca
   return newcomer * kEqualFactor >= victim && rng.percent(kNewcomerPercent);
 }
 
+std::optional<AnchorId> PrefixCache::Impl::refuse(CaptureRefusal reason) {
+  ++counters.captures_refused;
+  ++counters.refused_by_reason[static_cast<size_t>(reason)];
+  return std::nullopt;
+}
+
 std::optional<AnchorId> PrefixCache::Impl::reserve(LeaseRecord& record, int64_t position, CaptureClass capture_class) {
   if (!may_capture(record, position, capture_class)) {
     ++counters.skipped;
+    ++counters.skipped_by_class[static_cast<size_t>(capture_class)];
     return std::nullopt;
   }
   if (captured_already(record, position)) {
     ++counters.deduped;
+    ++counters.deduped_by_class[static_cast<size_t>(capture_class)];
     return std::nullopt;
   }
   const bool probation = record.one_shot && is_tail(capture_class);
   if (free_anchors.empty()) {
     const Victim found = victim_for_anchor(probation);
-    if (found.anchor == kNoAnchor) {
-      ++counters.captures_refused;
-      return std::nullopt;
-    }
-    if (found.reason == EvictionReason::value && !probation && !is_worth(record, position, capture_class, found)) {
-      ++counters.captures_refused;
-      return std::nullopt;
-    }
+    if (found.anchor == kNoAnchor) return refuse(CaptureRefusal::none_evictable);
+    if (found.reason == EvictionReason::value && !probation && !is_worth(record, position, capture_class, found))
+      return refuse(CaptureRefusal::worth_less);
     evict(found);
   }
   const AnchorId id = free_anchors.back();
@@ -154,8 +157,9 @@ bool PrefixCache::Impl::publish(LeaseRecord& record, std::span<const TokenId> to
                                 [&](const LeaseRecord::Pin& one) { return one.position == position; });
   if (tree[node].anchor != kNoAnchor) {  // Equal bits: the old one stays.
     if (pin != record.pins.end()) hold_anchor(anchors[tree[node].anchor], pin->until_ns);
-    free_anchor(id);
     ++counters.deduped;
+    ++counters.deduped_by_class[static_cast<size_t>(anchor.capture_class)];
+    free_anchor(id);
     return false;
   }
   tree.attach_anchor(node, id);
@@ -167,6 +171,7 @@ bool PrefixCache::Impl::publish(LeaseRecord& record, std::span<const TokenId> to
   measure(anchor);
   forget_segments_beside(anchor);
   ++counters.published;
+  ++counters.published_by_class[static_cast<size_t>(anchor.capture_class)];
   supersede(record, id);
   if (pin != record.pins.end()) hold_anchor(anchor, pin->until_ns);
   return true;

@@ -143,7 +143,7 @@ void PrefixCache::Impl::evict(Victim victim) {
   WP_ASSERT(evictable(anchor));
   measure(anchor);
   forget_segments_beside(anchor);
-  ++counters.evictions_by_class[static_cast<size_t>(anchor.capture_class)];
+  ++counters.evictions[static_cast<size_t>(anchor.capture_class)][static_cast<size_t>(victim.reason)];
   ++counters.evictions_by_reason[static_cast<size_t>(victim.reason)];
   conversations.forget_tail(anchor.conversation, id);
   tree.detach_anchor(anchor.node, anchor.capture_class, clock.now_ns());

@@ -47,6 +47,7 @@ LeaseRecord* PrefixCache::Impl::start_lease(const PrefixQuery& query, Match matc
 void PrefixCache::Impl::recognize(const PrefixQuery& query, LeaseRecord& record) {
   const int64_t now_ns = clock.now_ns();
   bool proven = false, ghost_seen = false;
+  CaptureClass ghost_class = CaptureClass::tail;
   record.restoring = record.match.anchor;
   record.conversation = kNoConversation;
   record.restored_own = false;
@@ -56,6 +57,7 @@ void PrefixCache::Impl::recognize(const PrefixQuery& query, LeaseRecord& record)
       if (!tree[index].ghost) continue;
       tree.see_ghost(index, now_ns);
       ghost_seen = true;
+      ghost_class = tree[index].ghost_class;
       proven |= belongs_to_conversation(tree[index].ghost_class);
     }
     tree.see_domain(query.domain);
@@ -78,6 +80,7 @@ void PrefixCache::Impl::recognize(const PrefixQuery& query, LeaseRecord& record)
                           belongs_to_conversation(anchor.capture_class);
   }
   counters.ghost_hits += ghost_seen;
+  counters.ghost_hits_by_class[static_cast<size_t>(ghost_class)] += ghost_seen;
   record.one_shot = !proven && !query.continues && query.conversation.empty() &&
                     static_cast<int64_t>(query.tokens.size()) <= kOneShotTokensMax;
 }

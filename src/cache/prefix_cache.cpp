@@ -22,6 +22,11 @@ const char* name(EvictionReason reason) {
   return kNames[static_cast<size_t>(reason)];
 }
 
+const char* name(CaptureRefusal reason) {
+  static constexpr const char* kNames[] = {"none_evictable", "worth_less"};
+  return kNames[static_cast<size_t>(reason)];
+}
+
 std::span<const TokenId> tokens_around(std::span<const TokenId> tokens, int64_t position) {
   const auto n = static_cast<int64_t>(tokens.size());
   const int64_t begin = std::clamp<int64_t>(position - kDivergenceTokens, 0, n);

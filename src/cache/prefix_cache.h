@@ -24,6 +24,7 @@ constexpr int64_t kPageTokens = 64;  // P: tokens of a page, of a node, of the g
 
 // Where an anchor was captured, and why (prefix_cache.md 6). The letter is what logs print.
 enum class CaptureClass : uint8_t { system, tail, user, branch, assistant, ladder };
+constexpr int kCaptureClasses = 6;
 char letter(CaptureClass capture_class);  // S T U B A L
 // The time after which the chance that it will be used again has halved, whatever else is known.
 double half_life_ns(CaptureClass capture_class);
@@ -43,6 +44,7 @@ enum class MissReason : uint8_t {
   diverged,
   cold
 };
+constexpr int kMissReasons = 12;
 const char* name(MissReason reason);
 
 struct CapturePoint {
@@ -121,18 +123,28 @@ class Lease {
 
 // Why an anchor went: the order in which victims are looked for (prefix_cache.md 10.1), and flush().
 enum class EvictionReason : uint8_t { superseded, probation, ladder, value, flush };
+constexpr int kEvictionReasons = 5;
 const char* name(EvictionReason reason);
+
+// Why a capture found no anchor: none may be taken (held, being read or written), or what would go is worth more.
+enum class CaptureRefusal : uint8_t { none_evictable, worth_less };
+constexpr int kCaptureRefusals = 2;
+const char* name(CaptureRefusal reason);
 
 struct CacheStats {
   int64_t pages_total = 0, pages_free = 0, pages_cached = 0, pages_leased = 0;
   int64_t anchors_total = 0, anchors_free = 0, anchors_published = 0, anchors_pending = 0, anchors_held = 0;
   int64_t nodes = 0, ghosts = 0;
   int64_t lookups = 0, query_tokens = 0, hit_tokens = 0, recomputed_tokens = 0, restores = 0;
-  int64_t misses[12] = {};              // By MissReason.
-  int64_t hit_tokens_by_class[6] = {};  // By CaptureClass.
+  int64_t misses[kMissReasons] = {};  // Of what was found here; the engine's count knows of the tiers too.
+  int64_t hit_tokens_by_class[kCaptureClasses] = {};
   int64_t published = 0, deduped = 0, skipped = 0, captures_refused = 0, ghost_hits = 0, hold_denials = 0;
-  int64_t evictions_by_class[6] = {};
-  int64_t evictions_by_reason[5] = {};  // By EvictionReason.
+  int64_t published_by_class[kCaptureClasses] = {}, deduped_by_class[kCaptureClasses] = {},
+          skipped_by_class[kCaptureClasses] = {};
+  int64_t refused_by_reason[kCaptureRefusals] = {};
+  int64_t ghost_hits_by_class[kCaptureClasses] = {};  // Of the deepest ghost that the request walked through.
+  int64_t evictions[kCaptureClasses][kEvictionReasons] = {};
+  int64_t evictions_by_reason[kEvictionReasons] = {};
 };
 
 class PrefixCache {

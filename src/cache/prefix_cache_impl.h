@@ -122,6 +122,7 @@ struct PrefixCache::Impl {
   bool may_capture(const LeaseRecord& record, int64_t position, CaptureClass capture_class) const;
   bool captured_already(const LeaseRecord& record, int64_t position) const;
   std::optional<AnchorId> reserve(LeaseRecord& record, int64_t position, CaptureClass capture_class);
+  std::optional<AnchorId> refuse(CaptureRefusal reason);
   void abandon(AnchorId id);
   bool publish(LeaseRecord& record, std::span<const TokenId> tokens, int64_t position, AnchorId id);
   void publish_pages(LeaseRecord& record, std::span<const TokenId> tokens, int64_t position);

@@ -293,6 +293,11 @@ void EngineCore::begin(std::unique_ptr<Sequence> sequence, int32_t slot) {
     sequence->captures = std::move(choice.points);
     counts_.captures_dropped += choice.dropped;
   }
+  ++counts_.misses[static_cast<size_t>(stats.miss)];
+  if (stats.restored) {
+    ++counts_.restores[static_cast<size_t>(stats.tier)];
+    counts_.hit_tokens[static_cast<size_t>(stats.tier)][static_cast<size_t>(stats.anchor_class)] += stats.cached_tokens;
+  }
   counts_.prompt_tokens += sequence->prompt;
   log_restore(*sequence);
   if (!sequence->request.prompt_logprobs) send_started(*sequence);

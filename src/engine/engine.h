@@ -171,7 +171,10 @@ struct EngineStats {
   int64_t shared_prefills = 0;   // Requests that waited for a prefix that another was computing.
   int64_t ram_restores = 0;      // Anchors that came back from host memory
   int64_t disk_restores = 0;     // or from the disk.
-  int64_t pauses = 0;            // Times a sequence stopped for its slow reader.
+  int64_t misses[kMissReasons] = {};                 // Requests admitted, by their reason.
+  int64_t restores[kTiers] = {};                     // Requests that resumed, by where their anchor lay;
+  int64_t hit_tokens[kTiers][kCaptureClasses] = {};  // tokens that they did not compute, by its class too.
+  int64_t pauses = 0;                                // Times a sequence stopped for its slow reader.
   ConsolidationStats consolidation;
   CacheStats cache;
   RamTierStats ram;    // Zeros without that tier.

@@ -39,14 +39,14 @@ Json cache_json(const Service& service) {
   const EngineStats stats = engine.stats();
   const CacheStats& cache = stats.cache;
   Json misses = Json::object();
-  for (size_t i = 0; i < std::size(cache.misses); ++i) misses[name(static_cast<MissReason>(i))] = cache.misses[i];
+  for (size_t i = 0; i < std::size(stats.misses); ++i) misses[name(static_cast<MissReason>(i))] = stats.misses[i];
   Json out = {{"enabled", engine.limits().cache},
               {"lookups", cache.lookups},
               {"tokens", {{"looked_up", cache.query_tokens}, {"not_computed", cache.hit_tokens}}},
               {"restores",
-               {{"device", cache.restores - stats.ram_restores - stats.disk_restores},
-                {"ram", stats.ram_restores},
-                {"disk", stats.disk_restores}}},
+               {{"device", stats.restores[static_cast<size_t>(Tier::device)]},
+                {"ram", stats.restores[static_cast<size_t>(Tier::ram)]},
+                {"disk", stats.restores[static_cast<size_t>(Tier::disk)]}}},
               {"misses", std::move(misses)}};
   out["device"] = {
       {"anchors",

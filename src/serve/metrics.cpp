@@ -62,14 +62,28 @@ void print_consolidation(std::string& out, const ConsolidationStats& c) {
   single(out, "warmpath_cache_consolidations_waiting", "gauge", "Finished turns not yet consolidated.", c.waiting);
 }
 
+std::string_view class_letter(size_t index) { return std::string_view("STUBAL").substr(index, 1); }
+
+void print_restores(std::string& out, const EngineStats& stats) {
+  family(out, "warmpath_cache_restore_total", "counter", "Requests that resumed from an anchor, by where it lay.");
+  for (size_t tier = 0; tier < kTiers; ++tier)
+    out += cat("warmpath_cache_restore_total{source=\"", name(static_cast<Tier>(tier)), "\"} ", stats.restores[tier],
+               "\n");
+  family(out, "warmpath_cache_restore_bytes_total", "counter",
+         "Bytes of pages and anchors read back; the device's own are read in place.");
+  out += "warmpath_cache_restore_bytes_total{source=\"device\"} 0\n";
+  out += cat("warmpath_cache_restore_bytes_total{source=\"ram\"} ", stats.ram.loaded_bytes, "\n");
+  out += cat("warmpath_cache_restore_bytes_total{source=\"disk\"} ", stats.disk.loaded_bytes, "\n");
+  family(out, "warmpath_cache_hit_tokens_total", "counter", "Tokens not computed, by class and place of the anchor.");
+  for (size_t tier = 0; tier < kTiers; ++tier)
+    for (size_t at = 0; at < kCaptureClasses; ++at)
+      out += cat("warmpath_cache_hit_tokens_total{class=\"", class_letter(at), "\",tier=\"",
+                 name(static_cast<Tier>(tier)), "\"} ", stats.hit_tokens[tier][at], "\n");
+}
+
 void print_tiers(std::string& out, const EngineStats& stats) {
   const RamTierStats& r = stats.ram;
   const DiskTierStats& d = stats.disk;
-  out += cat("warmpath_cache_restore_total{source=\"ram\"} ", stats.ram_restores, "\n");
-  out += cat("warmpath_cache_restore_total{source=\"disk\"} ", stats.disk_restores, "\n");
-  family(out, "warmpath_cache_restore_bytes_total", "counter", "Bytes of pages and anchors read back.");
-  out += cat("warmpath_cache_restore_bytes_total{source=\"ram\"} ", r.loaded_bytes, "\n");
-  out += cat("warmpath_cache_restore_bytes_total{source=\"disk\"} ", d.loaded_bytes, "\n");
   family(out, "warmpath_cache_tier_errors_total", "counter", "What a tier could not write, read or believe.");
   out += cat("warmpath_cache_tier_errors_total{tier=\"ram\",kind=\"corrupt\"} ", r.corrupt, "\n");
   out += cat("warmpath_cache_tier_errors_total{tier=\"ram\",kind=\"refused\"} ", r.refused, "\n");
@@ -82,6 +96,59 @@ void print_tiers(std::string& out, const EngineStats& stats) {
   single(out, "warmpath_cache_disk_bytes", "gauge", "Of the segments of --cache-disk.", d.bytes);
 }
 
+// On its way to the disk an anchor is spilling; the device's own is free for others meanwhile.
+void print_anchors(std::string& out, const EngineStats& stats, int64_t anchor_bytes) {
+  const CacheStats& c = stats.cache;
+  const struct {
+    const char *tier, *state;
+    int64_t count;
+  } kAnchors[] = {{"device", "published", c.anchors_published},
+                  {"device", "pending", c.anchors_pending},
+                  {"device", "free", c.anchors_free},
+                  {"ram", "published", stats.ram.anchors},
+                  {"disk", "published", stats.disk.anchors - stats.disk.anchors_pending},
+                  {"disk", "spilling", stats.disk.anchors_pending}};
+  const auto print = [&](std::string_view metric, std::string_view help, int64_t each) {
+    family(out, metric, "gauge", help);
+    for (const auto& a : kAnchors)
+      out += cat(metric, "{tier=\"", a.tier, "\",state=\"", a.state, "\"} ", a.count * each, "\n");
+  };
+  print("warmpath_cache_anchors", "Anchors by place and state.", 1);
+  print("warmpath_cache_anchor_bytes", "Bytes of these anchors.", anchor_bytes);
+  family(out, "warmpath_cache_pages", "gauge", "Pages by owner.");
+  out += cat("warmpath_cache_pages{state=\"free\"} ", c.pages_free, "\n");
+  out += cat("warmpath_cache_pages{state=\"cached\"} ", c.pages_cached, "\n");
+  out += cat("warmpath_cache_pages{state=\"leased\"} ", c.pages_leased, "\n");
+}
+
+// What was published, left out or given up: an event has a reason where there may be several.
+void print_events(std::string& out, const CacheStats& c) {
+  const auto event = [&](const char* what, size_t at, std::string_view reason, int64_t count) {
+    out += cat("warmpath_cache_anchor_events_total{event=\"", what, "\",class=\"", class_letter(at), "\",reason=\"",
+               reason, "\"} ", count, "\n");
+  };
+  family(out, "warmpath_cache_anchor_events_total", "counter", "Captures by outcome, and anchors evicted.");
+  for (size_t at = 0; at < kCaptureClasses; ++at) {
+    event("published", at, "", c.published_by_class[at]);
+    event("deduped", at, "", c.deduped_by_class[at]);
+    event("skipped", at, "", c.skipped_by_class[at]);
+    for (size_t why = 0; why < kEvictionReasons; ++why)
+      event("evicted", at, name(static_cast<EvictionReason>(why)), c.evictions[at][why]);
+  }
+  family(out, "warmpath_cache_evictions_total", "counter", "Anchors evicted, by class and reason.");
+  for (size_t at = 0; at < kCaptureClasses; ++at)
+    for (size_t why = 0; why < kEvictionReasons; ++why)
+      out += cat("warmpath_cache_evictions_total{class=\"", class_letter(at), "\",reason=\"",
+                 name(static_cast<EvictionReason>(why)), "\"} ", c.evictions[at][why], "\n");
+  family(out, "warmpath_cache_captures_refused_total", "counter", "Captures without a free anchor, by reason.");
+  for (size_t why = 0; why < kCaptureRefusals; ++why)
+    out += cat("warmpath_cache_captures_refused_total{reason=\"", name(static_cast<CaptureRefusal>(why)), "\"} ",
+               c.refused_by_reason[why], "\n");
+  family(out, "warmpath_cache_ghost_hits_total", "counter", "Lookups that met an evicted path, by its class.");
+  for (size_t at = 0; at < kCaptureClasses; ++at)
+    out += cat("warmpath_cache_ghost_hits_total{class=\"", class_letter(at), "\"} ", c.ghost_hits_by_class[at], "\n");
+}
+
 void print_cache(std::string& out, const EngineStats& stats, int64_t anchor_bytes) {
   const CacheStats& c = stats.cache;
   single(out, "warmpath_prefix_cache_queries_total", "counter", "Tokens looked up.", c.query_tokens);
@@ -89,38 +156,13 @@ void print_cache(std::string& out, const EngineStats& stats, int64_t anchor_byte
   single(out, "warmpath_cache_lookups_total", "counter", "Requests looked up.", c.lookups);
   single(out, "warmpath_prompt_tokens_recomputed_total", "counter", "Tokens between anchor and match.",
          c.recomputed_tokens);
-  family(out, "warmpath_cache_restore_total", "counter", "Requests that resumed from an anchor.");
-  out += cat("warmpath_cache_restore_total{source=\"device\"} ", c.restores - stats.ram_restores - stats.disk_restores,
-             "\n");
+  print_restores(out, stats);
   print_tiers(out, stats);
   family(out, "warmpath_cache_miss_total", "counter", "Requests by miss reason; none is a full hit.");
-  for (size_t i = 0; i < std::size(c.misses); ++i)
-    out += cat("warmpath_cache_miss_total{reason=\"", name(static_cast<MissReason>(i)), "\"} ", c.misses[i], "\n");
-  family(out, "warmpath_cache_hit_tokens_total", "counter", "Tokens not computed, by class of the anchor.");
-  for (size_t i = 0; i < std::size(c.hit_tokens_by_class); ++i)
-    out += cat("warmpath_cache_hit_tokens_total{class=\"", std::string(1, letter(static_cast<CaptureClass>(i))),
-               "\",tier=\"device\"} ", c.hit_tokens_by_class[i], "\n");
-  family(out, "warmpath_cache_evictions_total", "counter", "Anchors evicted, by class.");
-  for (size_t i = 0; i < std::size(c.evictions_by_class); ++i)
-    out += cat("warmpath_cache_evictions_total{class=\"", std::string(1, letter(static_cast<CaptureClass>(i))), "\"} ",
-               c.evictions_by_class[i], "\n");
-  family(out, "warmpath_cache_anchors", "gauge", "Anchors by state.");
-  out += cat("warmpath_cache_anchors{tier=\"device\",state=\"published\"} ", c.anchors_published, "\n");
-  out += cat("warmpath_cache_anchors{tier=\"device\",state=\"pending\"} ", c.anchors_pending, "\n");
-  out += cat("warmpath_cache_anchors{tier=\"device\",state=\"free\"} ", c.anchors_free, "\n");
-  single(out, "warmpath_cache_anchor_bytes", "gauge", "Bytes of published anchors.",
-         static_cast<double>(c.anchors_published * anchor_bytes));
-  family(out, "warmpath_cache_pages", "gauge", "Pages by owner.");
-  out += cat("warmpath_cache_pages{state=\"free\"} ", c.pages_free, "\n");
-  out += cat("warmpath_cache_pages{state=\"cached\"} ", c.pages_cached, "\n");
-  out += cat("warmpath_cache_pages{state=\"leased\"} ", c.pages_leased, "\n");
-  family(out, "warmpath_cache_anchor_events_total", "counter", "Captures by outcome.");
-  out += cat("warmpath_cache_anchor_events_total{event=\"published\"} ", c.published, "\n");
-  out += cat("warmpath_cache_anchor_events_total{event=\"deduped\"} ", c.deduped, "\n");
-  out += cat("warmpath_cache_anchor_events_total{event=\"skipped\"} ", c.skipped, "\n");
-  single(out, "warmpath_cache_captures_refused_total", "counter", "Captures without a free anchor.",
-         c.captures_refused);
-  single(out, "warmpath_cache_ghost_hits_total", "counter", "Lookups that met an evicted path.", c.ghost_hits);
+  for (size_t i = 0; i < std::size(stats.misses); ++i)
+    out += cat("warmpath_cache_miss_total{reason=\"", name(static_cast<MissReason>(i)), "\"} ", stats.misses[i], "\n");
+  print_anchors(out, stats, anchor_bytes);
+  print_events(out, c);
   single(out, "warmpath_cache_hold_denials_total", "counter", "Holds refused by their limit.", c.hold_denials);
 }
 
@@ -135,13 +177,18 @@ void Histogram::observe(double value) {
 
 void Histogram::print(std::string& out, std::string_view name) const {
   out += cat("# TYPE ", name, " histogram\n");
+  print_labelled(out, name, "");
+}
+
+void Histogram::print_labelled(std::string& out, std::string_view name, std::string_view label) const {
+  const std::string first = label.empty() ? "" : cat(label, ","), alone = label.empty() ? "" : cat("{", label, "}");
   int64_t below = 0;
   for (size_t i = 0; i < bounds_.size(); ++i) {
     below += counts_[i];
-    out += cat(name, "_bucket{le=\"", bounds_[i], "\"} ", below, "\n");
+    out += cat(name, "_bucket{", first, "le=\"", bounds_[i], "\"} ", below, "\n");
   }
-  out += cat(name, "_bucket{le=\"+Inf\"} ", count_, "\n");
-  out += cat(name, "_sum ", sum_, "\n", name, "_count ", count_, "\n");
+  out += cat(name, "_bucket{", first, "le=\"+Inf\"} ", count_, "\n");
+  out += cat(name, "_sum", alone, " ", sum_, "\n", name, "_count", alone, " ", count_, "\n");
 }
 
 std::vector<double> Metrics::latencies() {
@@ -191,6 +238,7 @@ void Metrics::observe(const RequestStats& stats) {
   decode_.observe(stats.decode_ns * 1e-9);
   prompt_tokens_.observe(static_cast<double>(stats.prompt_tokens));
   generated_tokens_.observe(static_cast<double>(stats.generated_tokens));
+  if (stats.restored) restores_[static_cast<size_t>(stats.tier)].observe((stats.restore_ns + stats.load_ns) * 1e-9);
 }
 
 void Metrics::observe_gap(double seconds) {
@@ -233,6 +281,11 @@ std::string Metrics::print(const Service* service) const {
   decode_.print(out, "warmpath_request_decode_time_seconds");
   prompt_tokens_.print(out, "warmpath_request_prompt_tokens");
   generated_tokens_.print(out, "warmpath_request_generation_tokens");
+  family(out, "warmpath_cache_restore_seconds", "histogram",
+         "Time to decide on and load a restored prefix, by source.");
+  for (size_t tier = 0; tier < kTiers; ++tier)
+    restores_[tier].print_labelled(out, "warmpath_cache_restore_seconds",
+                                   cat("source=\"", name(static_cast<Tier>(tier)), "\""));
   return out;
 }
 

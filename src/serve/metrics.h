@@ -20,6 +20,8 @@ class Histogram {
   explicit Histogram(std::vector<double> bounds) : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
   void observe(double value);
   void print(std::string& out, std::string_view name) const;
+  // The lines alone, with one more label: `source="ram"`.
+  void print_labelled(std::string& out, std::string_view name, std::string_view label) const;
 
  private:
   std::vector<double> bounds_;  // Upper ends, ascending; one more bucket is open.
@@ -49,6 +51,7 @@ class Metrics {
   int64_t template_errors_ = 0, repeated_calls_ = 0;
   Histogram ttft_{latencies()}, gap_{gaps()}, total_{latencies()}, queue_{latencies()}, prefill_{latencies()},
       decode_{latencies()}, prompt_tokens_{sizes()}, generated_tokens_{sizes()};
+  std::array<Histogram, kTiers> restores_{Histogram{latencies()}, Histogram{latencies()}, Histogram{latencies()}};
 
   static std::vector<double> latencies();
   static std::vector<double> gaps();

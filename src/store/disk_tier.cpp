@@ -369,6 +369,7 @@ void DiskTier::Impl::write_loop() {
     guard.lock();
     const int64_t size_bytes = record_bytes(record.header.kind);
     stats.pending_bytes -= size_bytes;
+    stats.anchors_pending -= record.header.kind == PartKind::anchor;
     if (good) {
       const int64_t offset = std::exchange(segment->bytes, segment->bytes + size_bytes);
       stats.bytes += size_bytes;
@@ -510,6 +511,7 @@ void DiskTier::put(PartKind kind, uint64_t domain, uint64_t parent, int64_t end,
     }
     if (!impl_->know(record.header, {})) return;  // Another path has its key.
     impl_->stats.pending_bytes += size_bytes;
+    impl_->stats.anchors_pending += kind == PartKind::anchor;
     impl_->pending.push_back(std::move(record));
   }
   impl_->to_write.notify_one();
@@ -576,6 +578,7 @@ DiskTierStats DiskTier::stats() const {
   const std::lock_guard guard(impl_->mutex);
   DiskTierStats stats = impl_->stats;
   stats.records = impl_->index->parts();
+  stats.anchors = impl_->index->anchors();
   stats.segments = static_cast<int64_t>(impl_->segments.size());
   return stats;
 }

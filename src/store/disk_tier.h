@@ -38,6 +38,7 @@ struct DiskTierOptions {
 
 struct DiskTierStats {
   int64_t records = 0, bytes = 0, segments = 0, pending_bytes = 0;
+  int64_t anchors = 0, anchors_pending = 0;  // Of the records; of these, not written yet.
   int64_t written = 0, written_bytes = 0, dropped = 0;
   int64_t evicted = 0, segments_evicted = 0, moved = 0;  // Records given up, segments gone, records written again.
   int64_t loads = 0, loaded_bytes = 0;

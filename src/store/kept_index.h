@@ -48,6 +48,7 @@ class KeptIndex {
   // Drops what is worth least; empty: there is nothing that may be dropped. Valid until the next call.
   std::span<const Dropped> drop_least(int64_t now_ns);
   int64_t parts() const { return pages_ + anchors_; }
+  int64_t anchors() const { return anchors_; }
   int64_t bytes() const { return pages_ * page_bytes_ + anchors_ * anchor_bytes_; }
 
  private:

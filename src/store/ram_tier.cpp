@@ -211,6 +211,7 @@ void RamTier::use(std::span<const TokenId> covered, uint64_t domain) {
 RamTierStats RamTier::stats() const {
   RamTierStats stats = stats_;
   stats.parts = index_.parts();
+  stats.anchors = index_.anchors();
   stats.bytes = index_.bytes();
   return stats;
 }

@@ -22,6 +22,7 @@ struct RamTierOptions {
 
 struct RamTierStats {
   int64_t parts = 0, bytes = 0, size_bytes = 0;
+  int64_t anchors = 0;                           // Of the parts.
   int64_t stored = 0, evicted = 0, refused = 0;  // Parts; refused: paths for which there was no room.
   int64_t loads = 0, loaded_bytes = 0;           // Paths.
   int64_t corrupt = 0;

@@ -400,7 +400,7 @@ void World::mark_stats() {
   add("captures dropped", stats.captures_dropped);
   add("published", stats.cache.published);
   add("deduped", stats.cache.deduped);
-  for (int64_t count : stats.cache.evictions_by_class) add("evicted", count);
+  for (int64_t count : stats.cache.evictions_by_reason) add("evicted", count);
   add("waited for a prefix", stats.shared_prefills);
   add("turn consolidated", stats.consolidation.done);
   add("turn gave way", stats.consolidation.gave_way);
