@@ -323,20 +323,19 @@ Result<void> read_texts(const Flags& flags, Session& session) {
   return {};
 }
 
-Result<std::unique_ptr<DiskTier>> open_tier(const Flags& flags, const Session& session) {
-  if (!flags.set("cache-disk") || !session.limits.cache) return std::unique_ptr<DiskTier>();
-  const ModelInfo& info = session.info();
-  const uint64_t tokenizer = session.tokenizer->fingerprint();
-  return DiskTier::open({.folder = flags.text("cache-disk"),
-                         .limit_bytes = flags.set("cache-disk-limit") ? flags.integer("cache-disk-limit") : 0,
-                         .origin = {hash_bytes(&tokenizer, sizeof tokenizer, info.fingerprint), session.numerics},
-                         .page_bytes = info.page_bytes,
-                         .anchor_bytes = info.anchor_bytes});
-}
-
 }  // namespace
 
-Result<std::unique_ptr<Session>> open_session(const Flags& flags, const ProgressSink& progress) {
+DiskTierOptions tier_options(const Flags& flags, const Session& session, const std::string& folder) {
+  const ModelInfo& info = session.info();
+  const uint64_t tokenizer = session.tokenizer->fingerprint();
+  return {.folder = folder,
+          .limit_bytes = flags.set("cache-disk-limit") ? flags.integer("cache-disk-limit") : 0,
+          .origin = {hash_bytes(&tokenizer, sizeof tokenizer, info.fingerprint), session.numerics},
+          .page_bytes = info.page_bytes,
+          .anchor_bytes = info.anchor_bytes};
+}
+
+Result<std::unique_ptr<Session>> open_model(const Flags& flags, const ProgressSink& progress) {
   auto session = std::make_unique<Session>();
   WP_TRY(session->path, model_path(flags));
   std::filesystem::path path = std::filesystem::path(session->path).lexically_normal();
@@ -347,7 +346,14 @@ Result<std::unique_ptr<Session>> open_session(const Flags& flags, const Progress
   Stream stream(*session->loaded.device);
   session->numerics = numerics_id(stream);
   WP_TRY(plan_memory(flags, *session));
-  WP_TRY(session->tier, open_tier(flags, *session));
+  return session;
+}
+
+Result<std::unique_ptr<Session>> open_session(const Flags& flags, const ProgressSink& progress) {
+  WP_TRY(auto session, open_model(flags, progress));
+  if (flags.set("cache-disk") && session->limits.cache) {
+    WP_TRY(session->tier, DiskTier::open(tier_options(flags, *session, flags.text("cache-disk"))));
+  }
   WP_TRY(session->engine, Engine::make(*session->loaded.model, *session->loaded.device, session->limits, system_clock(),
                                        session->tier.get()));
   return session;

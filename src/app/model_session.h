@@ -41,6 +41,11 @@ struct Session {
   const ModelInfo& info() const { return loaded.model->info(); }
 };
 
+// All of it but the tier and the engine.
+Result<std::unique_ptr<Session>> open_model(const Flags& flags, const ProgressSink& progress = nullptr);
+// Of a disk tier in this folder.
+DiskTierOptions tier_options(const Flags& flags, const Session& session, const std::string& folder);
+
 // Text files first (cheap, and what is most often missing), then weights, then pools.
 Result<std::unique_ptr<Session>> open_session(const Flags& flags, const ProgressSink& progress = nullptr);
 

@@ -2,6 +2,7 @@
 #include "measure/replay.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 #include "app/commands.h"
@@ -13,6 +14,7 @@
 #include "measure/http_client.h"
 #include "measure/reference.h"
 #include "measure/replay_report.h"
+#include "measure/tiers.h"
 
 namespace wp::app {
 namespace {
@@ -102,8 +104,73 @@ Json describe(const Flags& flags, const Session* session, const Source& source) 
   return about;
 }
 
+// A folder that ends with it, where the caller named none.
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(const std::string& given) : path_(given), own_(given.empty()) {
+    if (!own_) return;
+    std::error_code fault;
+    std::string pattern = (std::filesystem::temp_directory_path(fault) / "warmpath-tiers-XXXXXX").string();
+    if (!fault && ::mkdtemp(pattern.data())) path_ = pattern;
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    if (own_ && !path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  bool own_;
+};
+
+// No records of earlier runs: they would be restored by turns that are to be cold.
+Result<void> expect_unused(const std::string& folder) {
+  std::error_code fault;
+  if (folder.empty())
+    return Error{ErrorCode::io, "replay --tiers: expected to make a temporary folder, could not; set --cache-disk"};
+  if (!std::filesystem::exists(folder, fault) || std::filesystem::is_empty(folder, fault)) return {};
+  return Error{ErrorCode::bad_request,
+               cat("replay --tiers: --cache-disk ", folder, ": expected an empty folder, found files there")};
+}
+
+Result<int> replay_tiers(const Flags& flags) {
+  const std::string model = flags.positional("MODEL").value_or("");
+  if (is_url(model) || flags.set("synthetic"))
+    return Error{ErrorCode::bad_request, "replay --tiers: expected MODEL and FILE.jsonl, found a URL or --synthetic"};
+  WP_TRY(const Source source, read_source(flags));
+  const TemporaryFolder folder(flags.text("cache-disk"));
+  WP_TRY(expect_unused(folder.path()));
+  configure_log({.level = LogLevel::warning});
+  WP_TRY(const auto session, open_model(flags));
+  if (!session->prompter) return Error{ErrorCode::bad_file, "replay --tiers: expected a chat template, found none"};
+  ProgressBar bar("replay");
+  const auto progress = [&](int64_t done, int64_t total) {
+    bar.show(static_cast<double>(done) / static_cast<double>(total), fmt::format("{} of {} turns", done, total),
+             fmt::format("turns={} of={}", done, total));
+  };
+  WP_TRY(const auto runs, measure::run_tiers({.model = session->loaded.model.get(),
+                                              .device = session->loaded.device.get(),
+                                              .tokenizer = &*session->tokenizer,
+                                              .prompter = &*session->prompter,
+                                              .stop_tokens = session->defaults.eos_tokens,
+                                              .clock = &system_clock(),
+                                              .limits = session->limits,
+                                              .disk = tier_options(flags, *session, folder.path())},
+                                             source.conversations, progress));
+  std::fputs(measure::tier_table(runs).c_str(), stdout);
+  if (const std::string fault = measure::tier_fault(runs); !fault.empty())
+    return Error{ErrorCode::gate_failed, cat("replay --tiers: expected equal answers and warm turns: ", fault)};
+  std::printf("%zu turns of %zu conversations, four times; all answers identical\n", runs.front().turns.size(),
+              source.conversations.size());
+  return 0;
+}
+
 Result<int> replay(const Flags& flags) {
   if (flags.on("compare")) return compare(flags);
+  if (flags.on("tiers")) return replay_tiers(flags);
   WP_TRY(const Source source, read_source(flags));
   const std::string model = flags.positional("MODEL").value_or("");
 
@@ -152,6 +219,7 @@ Command replay_command() {
       .examples =
           "  warmpath replay models/flash-next-mini models/flash-next-mini/replay/agentic-200.jsonl --json on.json\n"
           "  warmpath replay --compare on.json off.json\n"
+          "  warmpath replay models/flash-next-mini models/flash-next-mini/replay/agentic-200.jsonl --tiers\n"
           "  warmpath replay models/flash-next-mini --synthetic turns=12,start=24000,new=500\n",
       .flags = joined({{.name = "conversations",
                         .kind = FlagKind::integer,
@@ -187,6 +255,11 @@ Command replay_command() {
                         .kind = FlagKind::boolean,
                         .fallback = "false",
                         .help = "Compare two files that --json wrote: replay --compare A.json B.json",
+                        .group = "Replay"},
+                       {.name = "tiers",
+                        .kind = FlagKind::boolean,
+                        .fallback = "false",
+                        .help = "The table of cold, warm from the device, from RAM, and from disk after restarts",
                         .group = "Replay"},
                        {.name = "synthetic",
                         .fallback = "",

@@ -111,6 +111,7 @@ FinishReason LocalTarget::read(TokenStream& stream, int64_t begin_ns, TurnResult
     result.miss_detail = stats.miss_detail;
     result.match_tokens = stats.match_tokens;
     if (stats.restored) result.anchor_class = letter(stats.anchor_class);
+    if (stats.restored) result.tier = name(stats.tier);
     result.diverged_at = stats.diverged_at;
     result.had = parts_.tokenizer->decode(stats.had);
     result.nearest = stats.nearest;
@@ -241,6 +242,13 @@ std::vector<TurnPrompt> synthetic_prompts(const SyntheticShape& shape, const Tok
   return prompts;
 }
 
+void relate_to_previous(const TurnTokens& before, const TurnTokens& tokens, TurnResult& result) {
+  if (result.turn == 0 || tokens.prompt.empty()) return;
+  result.shared_tokens = common_prefix(before.prompt, tokens.prompt);
+  if (!before.answered.empty())
+    result.added_tokens = static_cast<int64_t>(tokens.prompt.size()) - common_prefix(before.answered, tokens.prompt);
+}
+
 std::vector<TurnResult> run_prompts(ReplayTarget& target, const std::vector<TurnPrompt>& prompts,
                                     const ReplayOptions& options) {
   std::vector<TurnResult> results;
@@ -248,13 +256,7 @@ std::vector<TurnResult> run_prompts(ReplayTarget& target, const std::vector<Turn
   for (const TurnPrompt& prompt : prompts) {
     if (options.pace && prompt.turn > 0) target.settle();
     results.push_back(target.answer(prompt, &tokens));
-    if (prompt.turn > 0 && !tokens.prompt.empty()) {
-      TurnResult& result = results.back();
-      result.shared_tokens = common_prefix(before.prompt, tokens.prompt);
-      if (!before.answered.empty())
-        result.added_tokens =
-            static_cast<int64_t>(tokens.prompt.size()) - common_prefix(before.answered, tokens.prompt);
-    }
+    relate_to_previous(before, tokens, results.back());
     before = std::exchange(tokens, {});
     if (options.progress)
       options.progress(results.back(), static_cast<int64_t>(results.size()), static_cast<int64_t>(prompts.size()));

@@ -26,6 +26,7 @@ struct TurnResult {
   int64_t shared_tokens = -1;  // With the conversation's previous prompt; -1: not known (over HTTP).
   int64_t added_tokens = -1;   // Beyond that prompt and its recorded answer: the client's own; -1 likewise.
   bool restored = false;
+  std::string tier;  // Where the anchor came from, "device", "ram" or "disk"; empty: nowhere, or not known.
   std::string miss = "none", miss_detail;
   int64_t match_tokens = 0;
   char anchor_class = '-';  // S T U B A L
@@ -92,6 +93,9 @@ struct ReplayOptions {
   bool pace = false;     // Between two turns of a conversation the target settles.
   std::function<void(const TurnResult& done, int64_t turns_done, int64_t turns_total)> progress;
 };
+
+// What a prompt shares with the one before it in its conversation, and what the client added.
+void relate_to_previous(const TurnTokens& before, const TurnTokens& tokens, TurnResult& result);
 
 // The turns in the order of the file, whatever the order in which they were run.
 std::vector<TurnResult> run_replay(ReplayTarget& target, const std::vector<Conversation>& conversations,

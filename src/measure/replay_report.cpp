@@ -23,6 +23,7 @@ Json turn_json(const TurnResult& turn) {
           {"shared", turn.shared_tokens},
           {"added", turn.added_tokens},
           {"restored", turn.restored},
+          {"tier", turn.tier},
           {"miss", turn.miss},
           {"generated", turn.generated_tokens},
           {"ttft_ms", turn.ttft_s * 1e3},
