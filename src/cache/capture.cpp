@@ -170,6 +170,7 @@ bool PrefixCache::Impl::publish(LeaseRecord& record, std::span<const TokenId> to
   anchor.used_ns = clock.now_ns();
   measure(anchor);
   forget_segments_beside(anchor);
+  announce(node);
   ++counters.published;
   ++counters.published_by_class[static_cast<size_t>(anchor.capture_class)];
   supersede(record, id);

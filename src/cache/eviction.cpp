@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cache/cache_events.h"
 #include "cache/prefix_cache_impl.h"
 #include "core/assert.h"
 
@@ -146,16 +147,21 @@ void PrefixCache::Impl::evict(Victim victim) {
   ++counters.evictions[static_cast<size_t>(anchor.capture_class)][static_cast<size_t>(victim.reason)];
   ++counters.evictions_by_reason[static_cast<size_t>(victim.reason)];
   conversations.forget_tail(anchor.conversation, id);
+  withdraw(anchor.node);
   tree.detach_anchor(anchor.node, anchor.capture_class, clock.now_ns());
   free_anchor(id);
 }
 
 int64_t PrefixCache::Impl::flush() {
   const int32_t pages_free = tree.pages_free();
+  silent = true;
   for (AnchorId id = 0; id < limits.anchors; ++id)
     if (evictable(anchors[id])) evict({id, EvictionReason::flush});
   tree.forget_ghosts();
   conversations.clear();
+  silent = false;
+  if (listener) listener->cleared();
+  tell_all();  // What somebody reads is still there.
   return tree.pages_free() - pages_free;
 }
 

@@ -156,6 +156,10 @@ int64_t PrefixCache::flush() {
   return pages_freed;
 }
 
+void PrefixCache::listen(CacheListener* listener) { impl_->listener = listener; }
+
+void PrefixCache::tell_all() { impl_->tell_all(); }
+
 void PrefixCache::check() const { impl_->check(); }
 
 CacheStats PrefixCache::stats() const {

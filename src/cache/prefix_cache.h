@@ -95,6 +95,7 @@ constexpr int64_t kDivergenceTokens = 12;  // On either side, where a prompt and
 // That part of a prompt.
 std::span<const TokenId> tokens_around(std::span<const TokenId> tokens, int64_t position);
 
+class CacheListener;  // cache_events.h
 class PrefixCache;
 struct LeaseRecord;
 
@@ -186,6 +187,10 @@ class PrefixCache {
   void drop_hold(std::string_view conversation);
   // Everything that nobody holds is forgotten, ghosts too. Returns pages freed.
   int64_t flush();
+
+  // Is told from now on what a request could restore; null: nobody. Outlives the cache.
+  void listen(CacheListener* listener);
+  void tell_all();  // All that is usable, to the listener, as newly stored.
 
   // Aborts unless C1 to C5 and conservation hold (docs/invariants.md). After every change in debug builds and in
   // simulation, when idle in release builds.

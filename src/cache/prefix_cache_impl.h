@@ -152,6 +152,12 @@ struct PrefixCache::Impl {
   int64_t flush();
   int32_t anchors_held(int64_t now_ns) const;
 
+  // cache_events.cpp
+  void announce(NodeIndex node);
+  void withdraw(NodeIndex node);
+  void tell(std::span<const NodeIndex> nodes);
+  void tell_all();
+
   // check.cpp
   void check() const;
   void check_anchors(int64_t in_tree) const;
@@ -172,6 +178,12 @@ struct PrefixCache::Impl {
   uint64_t order = 0;                   // Counts uses: finer than time.
   double typical_gap_ns = 0;            // Of all conversations, smoothed; 0: none has come back yet.
   CacheStats counters;
+
+  CacheListener* listener = nullptr;
+  bool silent = false;               // What happens is told as a whole later.
+  std::vector<NodeIndex> announced;  // Of the event under way, as the two below.
+  std::vector<int64_t> hashes;
+  std::vector<TokenId> block_tokens;
 
   mutable std::mutex stats_mutex;
   CacheStats stats_copy;

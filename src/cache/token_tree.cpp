@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cache/cache_events.h"
 #include "core/assert.h"
 #include "core/hash.h"
 
@@ -105,6 +106,9 @@ NodeIndex TokenTree::add_held_child(NodeIndex parent, uint64_t domain, const Tok
               .first_child = kNoNode,
               .holders = 1,
               .support = 0,
+              .usable = 0,
+              .block = block_hash(parent == kNoNode ? std::nullopt : std::optional(nodes_[parent].block), domain,
+                                  std::span(tokens, kPageTokens)),
               .page = kNoPage,
               .anchor = kNoAnchor,
               .conversation = 0,
@@ -278,12 +282,14 @@ void TokenTree::check_node(NodeIndex index) const {
   WP_ASSERT(node.next_sibling == kNoNode || nodes_[node.next_sibling].previous_sibling == index);
   WP_ASSERT(node.hash == hash(node.parent, node.domain, node.tokens));
   WP_ASSERT(find_child(node.parent, node.domain, node.tokens) == index);  // No two nodes have one key.
-  int32_t support = node.anchor == kNoAnchor ? 0 : 1;
+  int32_t support = node.anchor == kNoAnchor ? 0 : 1, usable = support;
   for (NodeIndex child = node.first_child; child != kNoNode; child = nodes_[child].next_sibling) {
     WP_ASSERT(nodes_[child].parent == index);
     support += nodes_[child].page != kNoPage;
+    usable += nodes_[child].usable > 0;
   }
   WP_ASSERT(support == node.support);
+  WP_ASSERT(usable == node.usable);
   if (node.parent == kNoNode) {
     WP_ASSERT(node.end == kPageTokens);  // C2: a child begins where its parent ends.
   } else {

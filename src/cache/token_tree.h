@@ -29,6 +29,8 @@ struct Node {
   NodeIndex next_in_bucket;
   int32_t holders;  // Leases that hold it.
   int32_t support;  // Children with pages, and 1 for an anchor.
+  int32_t usable;   // Children with an anchor at their end or deeper, and 1 for its own (cache_events.h).
+  int64_t block;    // block_hash() of the path up to its end.
   PageId page;
   AnchorId anchor;        // Published ones only.
   uint64_t conversation;  // Who put it here; 0: nobody with a label.
@@ -84,6 +86,7 @@ class TokenTree {
   int32_t pages_free() const { return static_cast<int32_t>(free_pages_.size()); }
   int32_t pages_cached() const { return pages_cached_; }  // Owned by nodes.
   int32_t pages_unheld() const { return pages_unheld_; }  // Of these, in nodes that nobody holds: evictable.
+  NodeIndex nodes_end() const { return nodes_touched_; }  // Above every index.
   int32_t nodes_count() const { return nodes_count_; }
   int32_t ghosts_count() const { return ghosts_count_; }
 

@@ -50,6 +50,9 @@ class Chooser {
 class CacheMachine {
  public:
   CacheMachine(Chooser chooser, CacheFault fault = CacheFault::none);
+  void listen(CacheListener* listener) { cache_->listen(listener); }
+  PrefixCache& cache() { return *cache_; }
+  const CacheReference& reference() const { return reference_; }
   // One operation and all checks. What was wrong, once; then empty for ever.
   void step();
   // Ends all leases and checks that everything came home.

@@ -47,8 +47,10 @@ struct PrefixCachePeer {
       if (parent == kNoNode || impl.tree[parent].anchor != kNoAnchor || impl.tree[parent].ghost) continue;
       impl.tree[node].anchor = kNoAnchor;
       --impl.tree[node].support;
+      impl.withdraw(node);
       impl.tree[parent].anchor = id;
       ++impl.tree[parent].support;
+      impl.announce(parent);
       anchor.node = parent;
       anchor.position -= kPageTokens;
       impl.tree.free_unneeded(node);

@@ -50,6 +50,14 @@ std::vector<CacheReference::Path> CacheReference::known_paths(uint64_t domain) c
   return paths;
 }
 
+std::set<Tokens> CacheReference::usable(uint64_t domain) const {
+  std::set<Tokens> prefixes;
+  for (const auto& [id, anchor] : anchors_)
+    for (size_t end = anchor.path.tokens.size(); anchor.path.domain == domain && end > 0; end -= kPageTokens)
+      prefixes.insert(Tokens(anchor.path.tokens.begin(), anchor.path.tokens.begin() + static_cast<ptrdiff_t>(end)));
+  return prefixes;
+}
+
 const CacheReference::Conversation* CacheReference::conversation(uint64_t domain, std::string_view label) const {
   for (const Conversation& known : conversations_)
     if (!label.empty() && known.domain == domain && known.label == label) return &known;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,8 @@ class CacheReference {
   void flushed();             // After the evictions.
 
   bool is_published(AnchorId anchor) const { return anchors_.contains(anchor); }
+  // The prefixes, of whole pages, that a request of this domain could restore.
+  std::set<Tokens> usable(uint64_t domain) const;
   size_t ghosts() const { return ghosts_.size(); }
 
  private:
