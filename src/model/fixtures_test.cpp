@@ -81,6 +81,33 @@ double worst(const std::vector<float>& found, const std::vector<float>& expected
   return difference;
 }
 
+// Twice the distance of transformers' own bf16 pass from its float32 one: what bf16 operands may cost.
+double bf16_tolerance(const std::string& fixture) {
+  std::ifstream file(testing::source_directory() + "/testdata/bf16_distance.txt");
+  std::string line, name;
+  while (std::getline(file, line)) {
+    std::istringstream words(line);
+    double distance = 0;
+    if (words >> name >> distance && name == fixture) return 2 * distance;
+  }
+  return 0;
+}
+
+// f32 weights are multiplied in f32 on every backend; others, on tensor cores, with activations rounded to bf16.
+bool rounds_to_bf16(DeviceKind kind, const fs::path& folder) {
+  if (kind != DeviceKind::cuda) return false;
+  auto checkpoint = Checkpoint::open(folder.string());
+  WP_ASSERT(checkpoint.ok());
+  return std::any_of(checkpoint->tensors().begin(), checkpoint->tensors().end(), [](const TensorInfo& tensor) {
+    return tensor.name.find("_proj") != std::string::npos && tensor.dtype != DType::f32;
+  });
+}
+
+TEST(Bf16Tolerance, IsKnownOfEveryFixture) {
+  for (const fs::path& folder : fixtures()) EXPECT_GT(bf16_tolerance(folder.filename().string()), 0) << folder;
+  EXPECT_EQ(bf16_tolerance("tiny"), 0);  // Whole names alone.
+}
+
 class Fixture : public ::testing::TestWithParam<std::tuple<fs::path, DeviceKind>> {
  protected:
   void SetUp() override {
@@ -91,6 +118,7 @@ class Fixture : public ::testing::TestWithParam<std::tuple<fs::path, DeviceKind>
     run_ = std::move(*run);
     // The relatives of qwen4_exp with larger residuals agree with transformers to 7e-4 in double, too.
     tolerance_ = kind != DeviceKind::ref ? 2e-3 : run_->info().family.starts_with("qwen3_5") ? 1e-3 : 2e-4;
+    if (rounds_to_bf16(kind, folder)) tolerance_ = bf16_tolerance(folder.filename().string());
   }
   Reference reference_;
   std::unique_ptr<ModelRun> run_;
