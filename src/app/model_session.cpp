@@ -327,10 +327,9 @@ Result<void> read_texts(const Flags& flags, Session& session) {
 
 DiskTierOptions tier_options(const Flags& flags, const Session& session, const std::string& folder) {
   const ModelInfo& info = session.info();
-  const uint64_t tokenizer = session.tokenizer->fingerprint();
   return {.folder = folder,
           .limit_bytes = flags.set("cache-disk-limit") ? flags.integer("cache-disk-limit") : 0,
-          .origin = {hash_bytes(&tokenizer, sizeof tokenizer, info.fingerprint), session.numerics},
+          .origin = session.origin,
           .page_bytes = info.page_bytes,
           .anchor_bytes = info.anchor_bytes};
 }
@@ -345,6 +344,8 @@ Result<std::unique_ptr<Session>> open_model(const Flags& flags, const ProgressSi
   WP_TRY(session->loaded, load_from_flags(flags, progress));
   Stream stream(*session->loaded.device);
   session->numerics = numerics_id(stream);
+  const uint64_t tokenizer = session->tokenizer->fingerprint();
+  session->origin = {hash_bytes(&tokenizer, sizeof tokenizer, session->info().fingerprint), session->numerics};
   WP_TRY(plan_memory(flags, *session));
   return session;
 }

@@ -60,9 +60,10 @@ Result<ServerOptions> server_options(const Flags& flags) {
   return options;
 }
 
-std::shared_ptr<const Service> make_service(const Flags& flags, const Session& session) {
+std::shared_ptr<const Service> make_service(const Flags& flags, const Session& session, SlotFiles* slot_files) {
   auto service = std::make_shared<Service>();
   service->engine = session.engine.get();
+  service->slot_files = slot_files;
   service->tokenizer = &*session.tokenizer;
   if (session.chat_template) service->chat_template = &*session.chat_template;
   if (session.prompter) service->prompter = &*session.prompter;
@@ -197,7 +198,16 @@ Result<int> serve(const Flags& flags) {
     return std::move(session).error();
   }
   Engine& engine = *(*session)->engine;
-  server->ready(make_service(flags, **session));
+  std::unique_ptr<SlotFiles> slot_files;
+  if (flags.set("slot-save-path")) {
+    auto opened = SlotFiles::open(engine, flags.text("slot-save-path"), (*session)->origin);
+    if (!opened.ok()) {
+      server->stop();
+      return std::move(opened).error();
+    }
+    slot_files = std::move(*opened);
+  }
+  server->ready(make_service(flags, **session, slot_files.get()));
   signals.end_process_on_signal(false);
   print_banner(flags, **session, *server, keyed, static_cast<double>(system_clock().now_ns() - begin_ns) * 1e-9);
 
@@ -247,6 +257,11 @@ std::vector<FlagSpec> serve_flags() {
        .help = "Host names beside the loopback ones, with commas",
        .group = "Security",
        .advanced = yes},
+      {.name = "slot-save-path",
+       .fallback = "",
+       .placeholder = "DIR",
+       .help = "Folder of POST /slots/N?action=save and restore; unset: both are refused",
+       .group = "Cache"},
       {.name = "cache-domains",
        .fallback = "none",
        .placeholder = "none|key",

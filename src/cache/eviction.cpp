@@ -152,6 +152,18 @@ void PrefixCache::Impl::evict(Victim victim) {
   free_anchor(id);
 }
 
+void PrefixCache::Impl::forget(const PrefixQuery& query) {
+  std::vector<AnchorId> on_path;
+  tree.walk(query.tokens, query.domain, path);
+  for (const NodeIndex index : path)
+    if (tree[index].anchor != kNoAnchor) on_path.push_back(tree[index].anchor);
+  for (auto id = on_path.rbegin(); id != on_path.rend(); ++id) {
+    const Anchor& anchor = anchors[*id];
+    if (!evictable(anchor) || !belongs_to_conversation(anchor.capture_class) || tree[anchor.node].support > 1) return;
+    evict({*id, EvictionReason::flush});
+  }
+}
+
 int64_t PrefixCache::Impl::flush() {
   const int32_t pages_free = tree.pages_free();
   silent = true;

@@ -140,6 +140,17 @@ CaptureClass PrefixCache::class_of(AnchorId anchor) const {
   return found.capture_class;
 }
 
+AnchorId PrefixCache::anchor_at(const Lease& lease, int64_t position) const {
+  WP_ASSERT(lease.cache_ == this && position > 0 && position % kPageTokens == 0);
+  const auto depth = static_cast<size_t>(position / kPageTokens);
+  return depth > lease.record_->path.size() ? kNoAnchor : impl_->tree[lease.record_->path[depth - 1]].anchor;
+}
+
+void PrefixCache::forget(const PrefixQuery& query) {
+  impl_->forget(query);
+  impl_->copy_stats();
+}
+
 void PrefixCache::hold(std::string_view conversation) {
   impl_->hold(conversation);
   impl_->copy_stats();

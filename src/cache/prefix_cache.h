@@ -180,11 +180,14 @@ class PrefixCache {
   // is now in the tree. The anchor that the lease restored may be evicted from now on: the pass that read it is over.
   bool publish(Lease& lease, std::span<const TokenId> tokens, int64_t position, AnchorId anchor);
 
-  CaptureClass class_of(AnchorId anchor) const;  // Of an anchor that is not free.
+  CaptureClass class_of(AnchorId anchor) const;                    // Of an anchor that is not free.
+  AnchorId anchor_at(const Lease& lease, int64_t position) const;  // Published, on the path it holds; or none.
 
   // The conversation expects another request soon (a tool call is pending): its newest anchor is held for hold_ns.
   void hold(std::string_view conversation);
   void drop_hold(std::string_view conversation);
+  // What this path alone needs is evicted, from its end up to what others share or somebody reads.
+  void forget(const PrefixQuery& query);
   // Everything that nobody holds is forgotten, ghosts too. Returns pages freed.
   int64_t flush();
 

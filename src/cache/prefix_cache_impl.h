@@ -149,6 +149,7 @@ struct PrefixCache::Impl {
   Victim victim_for_anchor(bool newcomer_on_probation);
   Victim victim_for_pages();
   void evict(Victim victim);
+  void forget(const PrefixQuery& query);
   int64_t flush();
   int32_t anchors_held(int64_t now_ns) const;
 

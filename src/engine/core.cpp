@@ -64,6 +64,7 @@ Result<std::unique_ptr<EngineCore>> EngineCore::make(const Model& model, Device&
   }
   core->spill_ = std::make_unique<Spill>(core->ram_.get(), tier, *core->cache_, *core->step_, clock, core->bell_);
   core->consolidator_ = std::make_unique<Consolidator>(*core->cache_, *core->step_, *core->spill_, clock);
+  core->transfers_ = std::make_unique<PathTransfers>(complete.sequences, *core->cache_, *core->step_, *core->spill_);
   core->end_step(clock.now_ns());
   return core;
 }
@@ -86,6 +87,7 @@ EngineCore::EngineCore(const Model& model, const EngineLimits& limits, Clock& cl
   captures_begin_.reserve(sequences + 1);
   counts_.pages_total = limits.pages;
   counts_.slots_total = limits.sequences;
+  counts_.slots.resize(sequences);
 }
 
 EngineCore::~EngineCore() { shut_down(); }
@@ -115,6 +117,13 @@ void EngineCore::cancel_all() {
 void EngineCore::flush_cache() {
   queue_.order_flush();
   bell_->ring();
+}
+
+std::shared_ptr<PathTransfer> EngineCore::transfer(PathTransferOrder order) {
+  auto made = std::make_shared<PathTransfer>(std::move(order), bell_);
+  queue_.order_transfer(made);
+  bell_->ring();
+  return made;
 }
 
 void EngineCore::hold_conversation(const std::string& conversation) {
@@ -149,6 +158,10 @@ bool EngineCore::step() {
   const int64_t begun_ns = clock_.now_ns();
   bool changed = obey_and_take();
   changed = drop_cancelled() || changed;
+  if (transfers_->work()) {
+    changed = true;
+    admission_blocked_ = admission_blocked_ && transfers_->holds_pages();  // One may have ended, and made room.
+  }
   changed = admit() || changed;
   view_sequences();
   scheduler_.decide(views_, plan_);
@@ -176,7 +189,11 @@ bool EngineCore::obey_and_take() {
   const size_t before = waiting_.size();
   Orders orders = queue_.take(waiting_);
   const bool turns = !orders.turns.empty();
-  for (Consolidation& turn : orders.turns) consolidator_->add(std::move(turn));
+  for (Consolidation& turn : orders.turns) {
+    transfers_->consolidated(turn);
+    consolidator_->add(std::move(turn));
+  }
+  for (auto& transfer : orders.transfers) transfers_->add(std::move(transfer));
   // Before anybody looks a prefix up or needs room.
   if (!waiting_.empty()) consolidator_->give_way(waiting_.front()->submitted_ns);
   if (orders.flush || orders.cancel_before > 0) consolidator_->drop_all();
@@ -186,7 +203,8 @@ bool EngineCore::obey_and_take() {
     if (sequence->order < orders.cancel_before) sequence->channel->cancel();
   for (const auto& sequence : running_)
     if (sequence && sequence->order < orders.cancel_before) sequence->channel->cancel();
-  return waiting_.size() != before || orders.flush || turns || orders.cancel_before > 0 || !orders.holds.empty();
+  return waiting_.size() != before || orders.flush || turns || !orders.transfers.empty() || orders.cancel_before > 0 ||
+         !orders.holds.empty();
 }
 
 bool EngineCore::drop_cancelled() {
@@ -223,25 +241,46 @@ void EngineCore::cancel(std::unique_ptr<Sequence> sequence) {
 bool EngineCore::admit() {
   bool any = false;
   for (size_t at = 0; at < waiting_.size() && !admission_blocked_;) {
-    const auto free = std::find(running_.begin(), running_.end(), nullptr);
-    if (free == running_.end()) break;
+    const int32_t slot = slot_for(*waiting_[at]);
+    if (slot < 0) break;
     if (waits_for_prefix(*waiting_[at]) || spill_->waits(*waiting_[at], query_of(*waiting_[at]))) {
       ++at;
       continue;
     }
     if (!lease_for(*waiting_[at])) {
       // Only the end of a lease makes room. There is one, since no request is larger than the pool.
-      WP_ASSERT(std::any_of(running_.begin(), running_.end(), [](const auto& s) { return s != nullptr; }));
+      WP_ASSERT(transfers_->holds_pages() ||
+                std::any_of(running_.begin(), running_.end(), [](const auto& s) { return s != nullptr; }));
       admission_blocked_ = true;
       break;
     }
     std::unique_ptr<Sequence> sequence = std::move(waiting_[at]);
     waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(at));
     queue_.one_left_the_queue();
-    begin(std::move(sequence), static_cast<int32_t>(free - running_.begin()));
+    begin(std::move(sequence), slot);
     any = true;
   }
   return any;
+}
+
+// Of the free ones the slot whose last path this prompt goes on with, so that a slot stays with its conversation; else
+// the one unused for longest.
+int32_t EngineCore::slot_for(const Sequence& sequence) const {
+  int32_t best = -1;
+  bool continues = false;
+  for (int32_t slot = 0; slot < limits_.sequences; ++slot) {
+    if (running_[static_cast<size_t>(slot)]) continue;
+    const PathTransfers::SlotPath& path = transfers_->path(slot);
+    const auto [at, unused] =
+        std::mismatch(path.tokens.begin(), path.tokens.end(), sequence.tokens.begin(), sequence.tokens.end());
+    const auto common = at - path.tokens.begin();
+    const bool own = path.domain == sequence.request.cache.domain && common >= kPageTokens &&
+                     2 * common >= static_cast<ptrdiff_t>(path.tokens.size());
+    const bool older = best < 0 || path.order < transfers_->path(best).order;
+    if (own > continues || (own == continues && older)) best = slot;
+    continues |= own;
+  }
+  return best;
 }
 
 PrefixQuery EngineCore::query_of(const Sequence& sequence) const {
@@ -271,6 +310,8 @@ void EngineCore::begin(std::unique_ptr<Sequence> sequence, int32_t slot) {
   sequence->phase = SequencePhase::prefill;
   sequence->computed = match.anchor_position;
   RequestStats& stats = sequence->stats;
+  stats.slot = slot;
+  stats.order = sequence->order + 1;
   stats.cached_tokens = match.anchor_position;
   stats.computed_tokens = sequence->prompt - match.anchor_position;
   stats.match_tokens = match.match;
@@ -372,6 +413,10 @@ void EngineCore::end(std::unique_ptr<Sequence> sequence, FinishReason reason, st
   }
   spill_->forget(*sequence);
   sequence->lease = Lease();
+  if (stats.slot >= 0) {
+    counts_.slots[static_cast<size_t>(stats.slot)].generated_tokens = stats.generated_tokens;
+    transfers_->ran(stats.slot, stats.order, sequence->request.cache.domain, std::move(sequence->tokens));
+  }
   admission_blocked_ = false;
 
   TokenEvent event;
@@ -392,6 +437,7 @@ void EngineCore::end_step(int64_t begun_ns) {
     ++counts_.running;
     ++(sequence->phase == SequencePhase::decode ? counts_.decoding : counts_.prefilling);
   }
+  count_slots();
   counts_.cache = cache_->stats();
   spill_->count(counts_);
   counts_.consolidation = consolidator_->stats();
@@ -405,6 +451,29 @@ void EngineCore::end_step(int64_t begun_ns) {
     ended.channel->push(std::move(ended.event));
   }
   ended_.clear();
+}
+
+void EngineCore::count_slots() {
+  for (size_t i = 0; i < running_.size(); ++i) {
+    SlotStats& slot = counts_.slots[i];
+    slot.running = running_[i] != nullptr;
+    if (!slot.running) continue;
+    const Sequence& sequence = *running_[i];
+    const SamplingParams& sampling = sequence.request.sampling;
+    slot = {.running = true,
+            .prefilling = sequence.phase != SequencePhase::decode,
+            .order = sequence.stats.order,
+            .prompt_tokens = sequence.prompt,
+            .cached_tokens = sequence.stats.cached_tokens,
+            .generated_tokens = sequence.generated,
+            .max_tokens = sequence.request.max_tokens,
+            .miss = sequence.stats.miss,
+            .temperature = sampling.temperature,
+            .top_p = sampling.top_p,
+            .min_p = sampling.min_p,
+            .top_k = sampling.top_k,
+            .seed = sampling.seed};
+  }
 }
 
 // A release build checks the invariants while nobody waits for it, at most once a second.
@@ -434,6 +503,7 @@ void EngineCore::shut_down() {
   obey_and_take();
   const bool dropped = drop_cancelled();
   if (consolidator_) consolidator_->drop_all();
+  if (transfers_) transfers_->drop_all();
   if (dropped) end_step(clock_.now_ns());
 }
 

@@ -17,6 +17,7 @@
 #include "cache/prefix_cache.h"
 #include "engine/channel.h"
 #include "engine/consolidator.h"
+#include "engine/path_transfer.h"
 #include "engine/queue.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
@@ -42,6 +43,7 @@ class EngineCore {
   void flush_cache();
   void hold_conversation(const std::string& conversation);
   void consolidate(Consolidation turn);
+  std::shared_ptr<PathTransfer> transfer(PathTransferOrder order);
   bool idle() const { return queue_.live() == 0; }
   EngineStats stats() const;
   const EngineLimits& limits() const { return limits_; }
@@ -69,6 +71,8 @@ class EngineCore {
   int64_t position_to_share(Sequence& other, const Sequence& sequence, int64_t cached) const;
   void expect_branch(Sequence& other, int64_t position);
   bool lease_for(Sequence& sequence);
+  int32_t slot_for(const Sequence& sequence) const;
+  void count_slots();
   void begin(std::unique_ptr<Sequence> sequence, int32_t slot);
   void log_restore(const Sequence& sequence);
   void view_sequences();
@@ -109,6 +113,7 @@ class EngineCore {
   std::unique_ptr<RamTier> ram_;  // Null: there is none.
   std::unique_ptr<Spill> spill_;
   std::unique_ptr<Consolidator> consolidator_;
+  std::unique_ptr<PathTransfers> transfers_;
   Scheduler scheduler_;
   SamplerScratch sampler_scratch_;
 

@@ -7,6 +7,7 @@
 
 #include "engine/channel.h"
 #include "engine/core.h"
+#include "engine/path_transfer.h"
 
 namespace wp {
 
@@ -53,6 +54,9 @@ void Engine::cancel_all() { impl_->core->cancel_all(); }
 EngineStats Engine::stats() const { return impl_->core->stats(); }
 const EngineLimits& Engine::limits() const { return impl_->core->limits(); }
 const ModelInfo& Engine::model_info() const { return impl_->core->model_info(); }
+std::shared_ptr<PathTransfer> Engine::transfer(PathTransferOrder order) {
+  return impl_->core->transfer(std::move(order));
+}
 void Engine::flush_cache() { impl_->core->flush_cache(); }
 void Engine::hold_conversation(const std::string& conversation) { impl_->core->hold_conversation(conversation); }
 

@@ -62,6 +62,8 @@ struct Consolidation {
   std::vector<TokenId> tokens;  // What the next prompt will begin with; used down to the grid.
   uint64_t domain = 0;
   std::string conversation;
+  int32_t slot = -1;  // Of the request, and which one it was, if it is known: its slot's path ends here now.
+  uint64_t order = 0;
 };
 
 // Where the anchor lay that a request resumed from.
@@ -97,6 +99,8 @@ struct RequestStats {
   int64_t diverged_at = -1;  // First token that differs from the nearest known path; -1: none is near.
   std::vector<TokenId> had;  // Up to twelve tokens of that path on either side.
   std::string nearest;       // Label of the conversation it left; may be empty.
+  int32_t slot = -1;         // That it runs or ran in; -1: it never did.
+  uint64_t order = 0;        // Of arrival.
 };
 
 struct TokenEvent {
@@ -156,6 +160,17 @@ struct ConsolidationStats {
   int64_t ns_idle = 0, ns_request = 0;
 };
 
+// A slot and the request that has it, or had it last. order 0: none yet, or what it had was restored from a file.
+struct SlotStats {
+  bool running = false, prefilling = false;
+  uint64_t order = 0;  // Of arrival, from 1.
+  int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, max_tokens = 0;
+  MissReason miss = MissReason::none;
+  float temperature = 0, top_p = 1, min_p = 0;
+  int32_t top_k = 0;
+  uint64_t seed = 0;
+};
+
 struct EngineStats {
   int64_t running = 0, waiting = 0, prefilling = 0, decoding = 0;
   int64_t requests_total = 0, cancelled_queued = 0, cancelled_prefill = 0, cancelled_decode = 0;
@@ -175,11 +190,15 @@ struct EngineStats {
   int64_t restores[kTiers] = {};                     // Requests that resumed, by where their anchor lay;
   int64_t hit_tokens[kTiers][kCaptureClasses] = {};  // tokens that they did not compute, by its class too.
   int64_t pauses = 0;                                // Times a sequence stopped for its slow reader.
+  std::vector<SlotStats> slots;                      // By number.
   ConsolidationStats consolidation;
   CacheStats cache;
   RamTierStats ram;    // Zeros without that tier.
   DiskTierStats disk;  // The same.
 };
+
+class PathTransfer;
+struct PathTransferOrder;
 
 class Engine {
  public:
@@ -204,6 +223,8 @@ class Engine {
   EngineStats stats() const;  // Any thread.
   const EngineLimits& limits() const;
   const ModelInfo& model_info() const;
+  // Moves a slot's path out of the pools or into them (path_transfer.h), while what runs goes on. Any thread.
+  std::shared_ptr<PathTransfer> transfer(PathTransferOrder order);
   void flush_cache();  // Any thread; done by the engine thread before its next step.
   void hold_conversation(const std::string& conversation);  // A tool call is pending.
 

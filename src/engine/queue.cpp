@@ -44,6 +44,11 @@ void RequestQueue::order_consolidation(Consolidation turn) {
   orders_.turns.push_back(std::move(turn));
 }
 
+void RequestQueue::order_transfer(std::shared_ptr<PathTransfer> transfer) {
+  std::lock_guard lock(mutex_);
+  orders_.transfers.push_back(std::move(transfer));
+}
+
 Orders RequestQueue::take(std::deque<std::unique_ptr<Sequence>>& out) {
   std::lock_guard lock(mutex_);
   for (std::unique_ptr<Sequence>& sequence : fresh_) out.push_back(std::move(sequence));

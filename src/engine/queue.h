@@ -19,6 +19,7 @@ struct Orders {
   bool flush = false;
   std::vector<std::string> holds;  // Conversations whose newest anchor is to be kept.
   std::vector<Consolidation> turns;
+  std::vector<std::shared_ptr<PathTransfer>> transfers;
 };
 
 class RequestQueue {
@@ -32,6 +33,7 @@ class RequestQueue {
   void order_flush();
   void order_hold(const std::string& conversation);
   void order_consolidation(Consolidation turn);  // Not counted where it is not taken.
+  void order_transfer(std::shared_ptr<PathTransfer> transfer);
   int64_t turns_taken() const { return turns_taken_.load(); }
   int64_t waiting() const { return waiting_.load(); }
   int64_t live() const { return live_.load(); }  // Submitted and not finished.

@@ -51,6 +51,7 @@ class ChatRun final : public GenerationRun {
     context().response.send_json(200, body);
   }
 
+  const RequestStats& first_stats() const { return stats(0); }
   Json first_message() const { return choices_[0].message(); }
 
   bool called() const {
@@ -224,7 +225,7 @@ void chat_completions(const HttpRequest& http, HttpResponse& response, ServerSta
   // The tool's result will continue this conversation soon.
   if (!hints.conversation.empty() && run.called()) service->engine->hold_conversation(hints.conversation);
   // Of several choices nobody knows which will be continued.
-  if (request.common.n == 1) consolidate_turn(*service, request, run.first_message(), hints);
+  if (request.common.n == 1) consolidate_turn(*service, request, run.first_message(), hints, run.first_stats());
 }
 
 }  // namespace wp

@@ -38,8 +38,8 @@ std::optional<ChatPrompt> render_chat(const RunContext& context, const HttpReque
   return std::nullopt;
 }
 
-void consolidate_turn(const Service& service, const ChatRequest& request, const Json& message,
-                      const CacheHints& hints) {
+void consolidate_turn(const Service& service, const ChatRequest& request, const Json& message, const CacheHints& hints,
+                      const RequestStats& stats) {
   const EngineLimits& limits = service.engine->limits();
   if (!limits.cache || !limits.consolidate || !hints.enabled) return;
   Json messages = request.history.messages;
@@ -49,8 +49,11 @@ void consolidate_turn(const Service& service, const ChatRequest& request, const 
   messages.push_back(std::move(sent_back));
   auto prefix = service.prompter->stable_prefix(template_variables(request, std::move(messages)));
   if (!prefix.ok()) return;  // A template that refuses the answer will refuse it again.
-  service.engine->consolidate(
-      {.tokens = std::move(*prefix), .domain = hints.domain, .conversation = hints.conversation});
+  service.engine->consolidate({.tokens = std::move(*prefix),
+                               .domain = hints.domain,
+                               .conversation = hints.conversation,
+                               .slot = stats.slot,
+                               .order = stats.order});
 }
 
 }  // namespace wp

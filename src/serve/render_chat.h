@@ -15,6 +15,7 @@ std::optional<ChatPrompt> render_chat(const RunContext& context, const HttpReque
 
 // After the answer is out: what the next prompt will begin with, now that the turn has ended with `message` (as it was
 // sent), is left to the engine's idle time.
-void consolidate_turn(const Service& service, const ChatRequest& request, const Json& message, const CacheHints& hints);
+void consolidate_turn(const Service& service, const ChatRequest& request, const Json& message, const CacheHints& hints,
+                      const RequestStats& stats);
 
 }  // namespace wp

@@ -38,6 +38,8 @@ constexpr Route kRoutes[] = {
     {"/cache", "GET", "cache", cache_stats},
     {"/cache/flush", "POST", "cache-flush", cache_flush},
     {"/cache/save", "POST", "cache-save", cache_save},
+    {"/slots", "GET", "slots", slots},
+    {"/slots/", "POST", "slot-action", slot_action, false, true},
     {"/tokenize", "POST", "tokenize", tokenize},
     {"/detokenize", "POST", "detokenize", detokenize},
     {"/apply-template", "POST", "apply-template", apply_template},
@@ -52,8 +54,7 @@ constexpr std::string_view kKnownElsewhere[] = {
     "/v1/assistants",   "/v1/threads",     "/v1/realtime",   "/v1/vector_stores",
     "/v1/evals",        "/v1/containers",  "/v1/videos",     "/v1/conversations",
     "/v1/organization", "/infill",         "/embedding",     "/embeddings",
-    "/completion",      "/props",          "/slots",         "/rerank",
-    "/lora-adapters"};
+    "/completion",      "/props",          "/rerank",        "/lora-adapters"};
 
 bool below(std::string_view path, std::string_view parent) {
   return path.substr(0, parent.size()) == parent && (path.size() == parent.size() || path[parent.size()] == '/');

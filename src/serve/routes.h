@@ -29,6 +29,8 @@ void readyz(const HttpRequest& request, HttpResponse& response, ServerState& sta
 void cache_stats(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void cache_flush(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void cache_save(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void slots(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void slot_action(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void metrics(const HttpRequest& request, HttpResponse& response, ServerState& state);
 
 }  // namespace wp

@@ -10,6 +10,7 @@
 #include "core/clock.h"
 #include "core/rng.h"
 #include "engine/engine.h"
+#include "engine/slot_files.h"
 #include "text/chat_prompt.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -39,6 +40,7 @@ struct ApiLimits {
 
 struct Service {
   Engine* engine = nullptr;
+  SlotFiles* slot_files = nullptr;  // Null: no --slot-save-path.
   const Tokenizer* tokenizer = nullptr;
   const ChatTemplate* chat_template = nullptr;  // Null: the checkpoint has none; chat answers 400.
   const ChatPrompter* prompter = nullptr;       // Null exactly when chat_template is.

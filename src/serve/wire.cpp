@@ -52,6 +52,7 @@ Json timings_json(const RequestStats& stats, int64_t predicted_tokens) {
           {"queue_ms", ms(stats.queue_ns)},
           {"ttft_ms", ms(stats.ttft_ns)},
           {"restore_ms", ms(stats.restore_ns)},
+          {"id_slot", stats.slot},
           {"cache_source", stats.restored ? name(stats.tier) : "none"},
           {"miss_reason", stats.miss == MissReason::none ? Json(nullptr) : Json(name(stats.miss))}};
 }

@@ -19,7 +19,7 @@ TEST_F(Wire, RoutesThatDoNotExist) {
   EXPECT_EQ(wrong.status, 405);
   EXPECT_EQ(wrong.headers.at("allow"), "POST, OPTIONS");
   EXPECT_EQ(c.call("DELETE", "/health", "").status, 405);
-  for (const char* path : {"/v1/embeddings", "/v1/responses", "/v1/messages/count_tokens", "/props", "/slots/0"}) {
+  for (const char* path : {"/v1/embeddings", "/v1/responses", "/v1/messages/count_tokens", "/props"}) {
     const WireAnswer missing = c.post(path, Json::object());
     EXPECT_EQ(missing.status, 501) << path;
     EXPECT_EQ(missing.json()["error"]["type"], "not_implemented_error");
@@ -49,6 +49,31 @@ TEST_F(Wire, CacheIsShownFlushedAndNotSavedWithoutADisk) {
   const WireAnswer save = c.post("/cache/save", Json::object());
   EXPECT_EQ(save.status, 501);
   EXPECT_EQ(save.error_code(), "no_disk_tier");
+}
+
+TEST_F(Wire, SlotsAreShownErasedAndNotSavedWithoutAFolder) {
+  start();
+  WireClient c = client();
+  say("Yes.");
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += " word";
+  const Json answer = c.post("/v1/chat/completions", chat(text)).json();
+  const int slot = answer["timings"]["id_slot"];
+  const Json slots = c.get("/slots?fail_on_no_slot=1").json();
+  ASSERT_EQ(slots.size(), 4u);
+  const Json& used = slots[static_cast<size_t>(slot)];
+  EXPECT_EQ(used["id"], slot);
+  EXPECT_EQ(used["is_processing"], false);
+  EXPECT_EQ(used["n_prompt_tokens"], answer["usage"]["prompt_tokens"]);
+  EXPECT_EQ(used["next_token"]["n_decoded"], answer["timings"]["predicted_n"]);
+  EXPECT_EQ(used["miss_reason"], "cold");
+  const std::string path = cat("/slots/", slot, "?action=");
+  EXPECT_EQ(c.post(path + "save", {{"filename", "a"}}).error_code(), "no_slot_folder");
+  EXPECT_EQ(c.post(path + "fly", Json::object()).error_param(), "action");
+  EXPECT_EQ(c.post("/slots/9?action=erase", Json::object()).error_param(), "id_slot");
+  const Json erased = c.post(path + "erase", Json::object()).json();
+  EXPECT_GT(erased["n_erased"].get<int>(), 0) << dump_json(erased);
+  EXPECT_EQ(c.post(path + "erase", Json::object()).json()["n_erased"], 0);
 }
 
 TEST_F(Wire, HeadOptionsAndRoot) {
