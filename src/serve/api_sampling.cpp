@@ -144,6 +144,11 @@ ParseContext parse_context(const Service& service) {
           .strict_api = service.strict_api};
 }
 
+uint64_t read_salt(FieldReader& reader) {
+  const std::string salt = reader.string("cache_salt").value_or("");
+  return salt.empty() ? 0 : hash_text(salt) | 1;
+}
+
 void read_common(FieldReader& reader, const ParseContext& context, CommonFields* fields) {
   fields->model = reader.string("model", 1024).value_or("");
   fields->max_tokens = reader.integer("max_tokens", 0, context.context_tokens);
@@ -159,8 +164,7 @@ void read_common(FieldReader& reader, const ParseContext& context, CommonFields*
   fields->min_tokens = reader.integer("min_tokens", 0, context.context_tokens).value_or(0);
   read_stream(reader, fields);
   fields->cache_prompt = reader.boolean("cache_prompt").value_or(true);
-  if (const auto salt = reader.string("cache_salt"); salt && !salt->empty())
-    fields->cache_domain = hash_text(*salt) | 1;
+  fields->cache_domain = read_salt(reader);
   fields->conversation = reader.string("prompt_cache_key", 1024).value_or("");
   read_foreign(reader, context);
 }

@@ -41,6 +41,8 @@ struct ParseContext {
 
 ParseContext parse_context(const Service& service);
 // Reads the shared members. max_tokens is left to the caller's dialect for 0. Refusals stay in the reader.
+// The domain of `cache_salt`; 0 without one.
+uint64_t read_salt(FieldReader& reader);
 void read_common(FieldReader& reader, const ParseContext& context, CommonFields* fields);
 // The last step: unknown members are refused by --strict-api, else kept for the log.
 void finish_fields(FieldReader& reader, const ParseContext& context, CommonFields* fields);

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <thread>
 
+#include "serve/generation_run.h"
 #include "serve/request_log.h"
 #include "serve/routes.h"
 
@@ -12,14 +13,6 @@ namespace {
 
 constexpr int64_t kSaveNsMax = 60'000'000'000;
 constexpr int64_t kLookNs = 5'000'000;  // Between two looks at what is left to write.
-
-std::shared_ptr<const Service> loaded_service(ServerState& state, HttpResponse& response) {
-  std::shared_ptr<const Service> service = state.service();
-  if (service && service->engine) return service;
-  const ServerState::Loading loading = state.loading();
-  response.fail(loading_model(loading.phase, loading.percent));
-  return nullptr;
-}
 
 Json disk_json(const DiskTierStats& disk) {
   return {{"records", disk.records},

@@ -109,12 +109,15 @@ GenerateRequest make_request(const RunContext& context, const HttpRequest& http,
   request.sampling = fields.sampling;
   request.sampling.seed = seed + static_cast<uint64_t>(index);
   request.cache.enabled = fields.cache_prompt;
-  request.cache.domain = fields.cache_domain;
-  if (service.domain_per_key) request.cache.domain = splitmix64(hash_text(http.key(), fields.cache_domain)) | 1;
+  request.cache.domain = cache_domain(service, http, fields.cache_domain);
   const std::string_view session = http.header("x-session-id");
   request.cache.conversation = session.empty() ? fields.conversation : std::string(session.substr(0, 1024));
   request.progress = fields.return_progress;
   return request;
+}
+
+uint64_t cache_domain(const Service& service, const HttpRequest& http, uint64_t salted) {
+  return service.domain_per_key ? splitmix64(hash_text(http.key(), salted)) | 1 : salted;
 }
 
 uint64_t request_seed(const RunContext& context, const CommonFields& fields) {
@@ -132,17 +135,17 @@ std::optional<ApiError> fit_context(const Service& service, const CommonFields& 
 }
 
 std::shared_ptr<const Service> require_service(ServerState& state, HttpResponse& response) {
+  if (!state.draining) return loaded_service(state, response);
+  response.fail(draining());
+  return nullptr;
+}
+
+std::shared_ptr<const Service> loaded_service(ServerState& state, HttpResponse& response) {
   std::shared_ptr<const Service> service = state.service();
-  if (state.draining) {
-    response.fail(draining());
-    return nullptr;
-  }
-  if (!service || !service->engine) {
-    const ServerState::Loading loading = state.loading();
-    response.fail(loading_model(loading.phase, loading.percent));
-    return nullptr;
-  }
-  return service;
+  if (service && service->engine) return service;
+  const ServerState::Loading loading = state.loading();
+  response.fail(loading_model(loading.phase, loading.percent));
+  return nullptr;
 }
 
 bool read_json(const HttpRequest& request, HttpResponse& response, Json* body) {

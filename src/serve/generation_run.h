@@ -63,6 +63,8 @@ class GenerationRun : private ChoiceHandler {
 // The request without its dialect's parts. Choice `index` of several draws from a seed of its own.
 GenerateRequest make_request(const RunContext& context, const HttpRequest& http, const CommonFields& fields,
                              std::vector<TokenId> tokens, uint64_t seed, int64_t index, int64_t count);
+// The cache domain of a request: of its salt, and of its key where keys share nothing.
+uint64_t cache_domain(const Service& service, const HttpRequest& http, uint64_t salted);
 // The request's seed, or one drawn for it.
 uint64_t request_seed(const RunContext& context, const CommonFields& fields);
 // Whether `prompt_tokens` leave room for what is asked, and how much may be generated.
@@ -71,6 +73,8 @@ std::optional<ApiError> fit_context(const Service& service, const CommonFields& 
 
 // The service when inference may begin; else the refusal is answered: loading, or draining.
 std::shared_ptr<const Service> require_service(ServerState& state, HttpResponse& response);
+// The same for what a draining server still answers.
+std::shared_ptr<const Service> loaded_service(ServerState& state, HttpResponse& response);
 // The body as JSON; else the refusal is answered.
 bool read_json(const HttpRequest& request, HttpResponse& response, Json* body);
 // Names unknown members once in the log; refuses a foreign model name where the server is strict.

@@ -62,7 +62,7 @@ void print_consolidation(std::string& out, const ConsolidationStats& c) {
   single(out, "warmpath_cache_consolidations_waiting", "gauge", "Finished turns not yet consolidated.", c.waiting);
 }
 
-std::string_view class_letter(size_t index) { return std::string_view("STUBAL").substr(index, 1); }
+char class_letter(size_t index) { return letter(static_cast<CaptureClass>(index)); }
 
 void print_restores(std::string& out, const EngineStats& stats) {
   family(out, "warmpath_cache_restore_total", "counter", "Requests that resumed from an anchor, by where it lay.");

@@ -2,7 +2,6 @@
 // that last ran in it: its tokens, and what the pools hold of them.
 #include <charconv>
 
-#include "core/hash.h"
 #include "engine/path_transfer.h"
 #include "serve/field_reader.h"
 #include "serve/generation_run.h"
@@ -45,9 +44,9 @@ Json slot_json(const Service& service, size_t id, const SlotStats& slot) {
 }
 
 // Of this request's key and salt, where keys share nothing: nobody saves or erases what is another's.
-std::optional<uint64_t> domain_of(const Service& service, const HttpRequest& http, const std::string& salt) {
+std::optional<uint64_t> domain_of(const Service& service, const HttpRequest& http, uint64_t salted) {
   if (!service.domain_per_key) return std::nullopt;
-  return splitmix64(hash_text(http.key(), salt.empty() ? 0 : hash_text(salt) | 1)) | 1;
+  return cache_domain(service, http, salted);
 }
 
 ApiError refusal(const Error& error) {
@@ -69,7 +68,8 @@ ApiError refusal(const Error& error) {
 
 struct SlotRequest {
   int32_t slot = -1;
-  std::string action, file_name, salt;
+  std::string action, file_name;
+  uint64_t salted = 0;
 };
 
 std::optional<ApiError> parse_slot_request(const HttpRequest& http, const Service& service, SlotRequest* out) {
@@ -91,7 +91,7 @@ std::optional<ApiError> parse_slot_request(const HttpRequest& http, const Servic
   }
   FieldReader reader(body);
   out->file_name = reader.string("filename").value_or("");
-  out->salt = reader.string("cache_salt").value_or("");
+  out->salted = read_salt(reader);
   if (!reader.ok()) return reader.error();
   if (out->action == "erase") return std::nullopt;
   if (!service.slot_files)
@@ -107,11 +107,8 @@ std::optional<ApiError> parse_slot_request(const HttpRequest& http, const Servic
 }  // namespace
 
 void slots(const HttpRequest& http, HttpResponse& response, ServerState& state) {
-  const auto service = state.service();
-  if (!service || !service->engine) {
-    const ServerState::Loading loading = state.loading();
-    return response.fail(loading_model(loading.phase, loading.percent));
-  }
+  const auto service = loaded_service(state, response);
+  if (!service) return;
   const EngineStats stats = service->engine->stats();
   Json list = Json::array();
   bool free = false;
@@ -131,7 +128,7 @@ void slot_action(const HttpRequest& http, HttpResponse& response, ServerState& s
   if (!service) return;
   SlotRequest request;
   if (auto error = parse_slot_request(http, *service, &request)) return response.fail(*error);
-  const auto domain = domain_of(*service, http, request.salt);
+  const auto domain = domain_of(*service, http, request.salted);
   const int64_t begin_ns = state.clock.now_ns();
   if (request.action == "erase") {
     const auto erased = service->engine->transfer({PathTransferOrder::Kind::erase, request.slot, domain, {}})->finish();

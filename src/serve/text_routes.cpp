@@ -3,21 +3,6 @@
 #include "serve/routes.h"
 
 namespace wp {
-namespace {
-
-// These need the tokenizer only, so draining does not matter; loading does.
-std::shared_ptr<const Service> loaded_service(ServerState& state, HttpResponse& response) {
-  std::shared_ptr<const Service> service = state.service();
-  if (!service || !service->tokenizer) {
-    const ServerState::Loading loading = state.loading();
-    response.fail(loading_model(loading.phase, loading.percent));
-    return nullptr;
-  }
-  return service;
-}
-
-}  // namespace
-
 void tokenize(const HttpRequest& http, HttpResponse& response, ServerState& state) {
   RequestLog log(state, http, response, "tokenize");
   const auto service = loaded_service(state, response);
