@@ -20,10 +20,9 @@ void Spill::published(const Lease& lease, std::span<const TokenId> covered, uint
 // The anchor first, then the pages from the deepest up: each is put below something that is wanted, so that none is
 // given up as a page that no anchor needs while the rest are on their way.
 void Spill::keep_on_disk(const Lease& lease, std::span<const TokenId> covered, uint64_t domain, AnchorId anchor) {
-  std::vector<uint64_t> keys{disk_->root()};
+  const std::vector<uint64_t> keys = path_keys(disk_->root(), domain, covered);
   const auto page_tokens = [&](size_t at) { return covered.subspan(at * kPageTokens, kPageTokens); };
   const size_t count = covered.size() / kPageTokens;
-  for (size_t at = 0; at < count; ++at) keys.push_back(node_key(keys.back(), domain, page_tokens(at)));
   const auto put = [&](PartKind kind, size_t at, const std::byte* from, int64_t size_bytes, CaptureClass of) {
     if (disk_->has(kind, keys[at + 1])) return;
     std::vector<std::byte> bytes(static_cast<size_t>(size_bytes));

@@ -19,6 +19,7 @@
 
 #include "core/clock.h"
 #include "core/hash.h"
+#include "store/file.h"
 #include "store/segment_name.h"
 
 namespace wp {
@@ -27,26 +28,6 @@ namespace {
 constexpr int64_t kSegmentBytesMin = int64_t{64} << 10;
 
 std::string reason() { return std::strerror(errno); }
-
-// A descriptor that is closed once.
-class File {
- public:
-  File() = default;
-  explicit File(int descriptor) : descriptor_(descriptor) {}
-  File(File&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  File& operator=(File&& other) noexcept {
-    std::swap(descriptor_, other.descriptor_);
-    return *this;
-  }
-  ~File() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  int get() const { return descriptor_; }
-  explicit operator bool() const { return descriptor_ >= 0; }
-
- private:
-  int descriptor_ = -1;
-};
 
 struct Segment {
   std::string path;

@@ -12,6 +12,7 @@
 #include <map>
 
 #include "core/hash.h"
+#include "store/file.h"
 #include "store/segment_name.h"
 
 namespace wp {
@@ -19,17 +20,10 @@ namespace {
 
 constexpr int64_t kReadBytes = int64_t{1} << 20;
 
-struct Descriptor {
-  int value = -1;
-  ~Descriptor() {
-    if (value >= 0) ::close(value);
-  }
-};
-
 // Neither a link nor what would block: a folder may hold anything under a segment's name.
-bool open_plain(const std::string& path, Descriptor& file, struct stat& status) {
-  file.value = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  return file.value >= 0 && ::fstat(file.value, &status) == 0 && S_ISREG(status.st_mode);
+bool open_plain(const std::string& path, File& file, struct stat& status) {
+  file = File(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  return file && ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode);
 }
 
 bool read_all(int file, void* to, int64_t size_bytes, int64_t offset) {
@@ -57,7 +51,7 @@ RecordState check_payload(int file, const RecordHeader& header, int64_t offset) 
 
 // The payload is written before its header, so a server that is killed leaves zeros, or too few bytes.
 void read_segment(const std::string& folder, const std::string& file_name, bool verify, FolderReport& report) {
-  Descriptor file;
+  File file;
   struct stat status {};
   ++report.segments;
   const auto end = [&](int64_t offset, bool torn, std::string reason) {
@@ -73,7 +67,7 @@ void read_segment(const std::string& folder, const std::string& file_name, bool 
   for (int64_t offset = 0; offset < status.st_size;) {
     std::array<std::byte, sizeof(RecordHeader)> bytes;
     if (status.st_size - offset < kHeaderBytes) return end(offset, true, "expected a header, found the file's end");
-    if (!read_all(file.value, bytes.data(), kHeaderBytes, offset))
+    if (!read_all(file.get(), bytes.data(), kHeaderBytes, offset))
       return end(offset, false, cat("expected a header, found: ", std::strerror(errno)));
     if (std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; }))
       return end(offset, true, "expected a header, found none written");
@@ -81,7 +75,7 @@ void read_segment(const std::string& folder, const std::string& file_name, bool 
     if (!header.ok()) return end(offset, false, header.error().message);
     if (header->payload_bytes > status.st_size - offset - kHeaderBytes)
       return end(offset, true, cat("expected ", header->payload_bytes, " bytes, found the file's end"));
-    const RecordState state = verify ? check_payload(file.value, *header, offset + kHeaderBytes) : RecordState::listed;
+    const RecordState state = verify ? check_payload(file.get(), *header, offset + kHeaderBytes) : RecordState::listed;
     report.records.push_back({file_name, offset, *header, age_s, state});
     offset += kHeaderBytes + header->payload_bytes;
   }

@@ -36,13 +36,6 @@ static_assert(std::is_trivially_copyable_v<FileHeader> && sizeof(FileHeader) == 
 
 uint64_t hash_of(const FileHeader& header) { return hash_bytes(&header, offsetof(FileHeader, header_hash)); }
 
-std::vector<uint64_t> keys_of(std::span<const TokenId> tokens, uint64_t domain) {
-  std::vector<uint64_t> keys{kRoot};
-  for (size_t at = 0; at + kPageTokens <= tokens.size(); at += kPageTokens)
-    keys.push_back(node_key(keys.back(), domain, tokens.subspan(at, kPageTokens)));
-  return keys;
-}
-
 Error io(std::string_view what) { return {ErrorCode::io, cat(what, ": ", std::strerror(errno))}; }
 
 }  // namespace
@@ -68,38 +61,24 @@ Result<PathFileWriter> PathFileWriter::create(const std::string& folder, const s
   writer.temporary_ = cat(folder, "/.", name, ".", ::getpid(), ".", ++number, ".part");
   writer.kind_ = kind;
   writer.domain_ = domain;
-  writer.keys_ = keys_of(tokens, domain);
+  writer.keys_ = path_keys(kRoot, domain, tokens);
   writer.tokens_ = std::move(tokens);
-  writer.file_ = ::open(writer.temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (writer.file_ < 0) return io("expected to write into the folder of saved slots, found");
+  writer.file_ = File(::open(writer.temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!writer.file_) return io("expected to write into the folder of saved slots, found");
   const size_t bytes = writer.tokens_.size() * sizeof(TokenId);
   WP_TRY(writer.write(writer.tokens_.data(), bytes, sizeof(FileHeader)));
   writer.size_bytes_ = static_cast<int64_t>(sizeof(FileHeader) + bytes);
   return writer;
 }
 
-PathFileWriter::PathFileWriter(PathFileWriter&& other) noexcept
-    : temporary_(std::move(other.temporary_)),
-      final_(std::move(other.final_)),
-      folder_(std::move(other.folder_)),
-      file_(std::exchange(other.file_, -1)),
-      kind_(other.kind_),
-      domain_(other.domain_),
-      tokens_(std::move(other.tokens_)),
-      keys_(std::move(other.keys_)),
-      size_bytes_(other.size_bytes_),
-      records_(other.records_) {}
-
 PathFileWriter::~PathFileWriter() {
-  if (file_ < 0) return;
-  ::close(file_);
-  ::unlink(temporary_.c_str());
+  if (file_) ::unlink(temporary_.c_str());
 }
 
 Result<void> PathFileWriter::write(const void* from, size_t size_bytes, int64_t offset) {
   for (size_t done = 0; done < size_bytes;) {
     const auto* bytes = static_cast<const char*>(from) + done;
-    const ssize_t count = ::pwrite(file_, bytes, size_bytes - done, offset + static_cast<int64_t>(done));
+    const ssize_t count = ::pwrite(file_.get(), bytes, size_bytes - done, offset + static_cast<int64_t>(done));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return io("expected to write the file, found");
     done += static_cast<size_t>(count);
@@ -135,13 +114,11 @@ Result<int64_t> PathFileWriter::finish() {
                     .header_hash = 0};
   header.header_hash = hash_of(header);
   WP_TRY(write(&header, sizeof header, 0));
-  if (::fsync(file_) != 0) return io("expected to bring the file to the disk, found");
+  if (::fsync(file_.get()) != 0) return io("expected to bring the file to the disk, found");
   if (::rename(temporary_.c_str(), final_.c_str()) != 0) return io("expected to name the file, found");
-  ::close(std::exchange(file_, -1));
-  const int folder = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const bool named = folder >= 0 && ::fsync(folder) == 0;
-  if (folder >= 0) ::close(folder);
-  if (!named) return io("expected to bring the file's name to the disk, found");
+  file_ = {};
+  const File folder(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder || ::fsync(folder.get()) != 0) return io("expected to bring the file's name to the disk, found");
   return size_bytes_;
 }
 
@@ -151,35 +128,19 @@ Result<PathFileReader> PathFileReader::open(const std::string& folder, const std
   PathFileReader reader;
   reader.name_ = name;
   reader.kind_ = kind;
-  reader.file_ = ::open(cat(folder, "/", name).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (reader.file_ < 0 && errno == ENOENT)
+  reader.file_ = File(::open(cat(folder, "/", name).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!reader.file_ && errno == ENOENT)
     return Error{ErrorCode::not_found, cat("filename: expected a saved slot, found none named ", name)};
   struct stat status {};
-  if (reader.file_ < 0 || ::fstat(reader.file_, &status) != 0 || !S_ISREG(status.st_mode))
+  if (!reader.file_ || ::fstat(reader.file_.get(), &status) != 0 || !S_ISREG(status.st_mode))
     return Error{ErrorCode::bad_file, cat(name, ": expected a plain file that can be read, found another kind")};
   WP_TRY(reader.read_front(status.st_size));
   return reader;
 }
 
-PathFileReader::PathFileReader(PathFileReader&& other) noexcept
-    : name_(std::move(other.name_)),
-      file_(std::exchange(other.file_, -1)),
-      kind_(other.kind_),
-      domain_(other.domain_),
-      tokens_(std::move(other.tokens_)),
-      keys_(std::move(other.keys_)),
-      size_bytes_(other.size_bytes_),
-      offset_(other.offset_),
-      records_left_(other.records_left_),
-      page_end_(other.page_end_) {}
-
-PathFileReader::~PathFileReader() {
-  if (file_ >= 0) ::close(file_);
-}
-
 Result<void> PathFileReader::read(void* to, size_t size_bytes) {
   for (size_t done = 0; done < size_bytes;) {
-    const ssize_t count = ::pread(file_, static_cast<char*>(to) + done, size_bytes - done, offset_);
+    const ssize_t count = ::pread(file_.get(), static_cast<char*>(to) + done, size_bytes - done, offset_);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0)
       return Error{ErrorCode::bad_file, cat(name_, ": expected ", size_bytes, " bytes at ", offset_, ", found ", done)};
@@ -215,7 +176,7 @@ Result<void> PathFileReader::read_front(int64_t found_bytes) {
   if (hash_bytes(tokens_.data(), tokens_.size() * sizeof(TokenId)) != header.tokens_hash)
     return bad("expected the tokens' checksum, found damaged tokens");
   domain_ = header.domain;
-  keys_ = keys_of(tokens_, domain_);
+  keys_ = path_keys(kRoot, domain_, tokens_);
   size_bytes_ = found_bytes;
   records_left_ = header.records;
   return {};

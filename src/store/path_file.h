@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "store/file.h"
 #include "store/record.h"
 
 namespace wp {
@@ -23,7 +24,7 @@ class PathFileWriter {
   // `name` was checked. The folder is there.
   static Result<PathFileWriter> create(const std::string& folder, const std::string& name, const PathFileKind& kind,
                                        uint64_t domain, std::vector<TokenId> tokens);
-  PathFileWriter(PathFileWriter&& other) noexcept;
+  PathFileWriter(PathFileWriter&&) = default;
   PathFileWriter& operator=(PathFileWriter&&) = delete;
   ~PathFileWriter();  // Leaves nothing behind unless finished.
 
@@ -36,7 +37,7 @@ class PathFileWriter {
   Result<void> write(const void* from, size_t size_bytes, int64_t offset);
 
   std::string temporary_, final_, folder_;
-  int file_ = -1;
+  File file_;
   PathFileKind kind_;
   uint64_t domain_ = 0;
   std::vector<TokenId> tokens_;
@@ -54,9 +55,6 @@ class PathFileReader {
   };
   // not_found: no such file. bad_file: it is not this engine's, not whole, or damaged.
   static Result<PathFileReader> open(const std::string& folder, const std::string& name, const PathFileKind& kind);
-  PathFileReader(PathFileReader&& other) noexcept;
-  PathFileReader& operator=(PathFileReader&&) = delete;
-  ~PathFileReader();
 
   uint64_t domain() const { return domain_; }
   const std::vector<TokenId>& tokens() const { return tokens_; }
@@ -70,7 +68,7 @@ class PathFileReader {
   Result<void> read_front(int64_t found_bytes);
 
   std::string name_;
-  int file_ = -1;
+  File file_;
   PathFileKind kind_;
   uint64_t domain_ = 0;
   std::vector<TokenId> tokens_;

@@ -20,6 +20,13 @@ uint64_t node_key(uint64_t parent, uint64_t domain, std::span<const TokenId> pag
   return hash_bytes(page_tokens.data(), page_tokens.size_bytes(), seed);
 }
 
+std::vector<uint64_t> path_keys(uint64_t root, uint64_t domain, std::span<const TokenId> tokens) {
+  std::vector<uint64_t> keys{root};
+  for (size_t begin = 0; begin + kPageTokens <= tokens.size(); begin += kPageTokens)
+    keys.push_back(node_key(keys.back(), domain, tokens.subspan(begin, kPageTokens)));
+  return keys;
+}
+
 RecordHeader describe_part(PartKind kind, const Origin& origin, uint64_t domain, uint64_t parent, int64_t end,
                            std::span<const TokenId> page_tokens, CaptureClass capture_class, int64_t payload_bytes) {
   WP_ASSERT(page_tokens.size() == kPageTokens);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 #include "cache/prefix_cache.h"
 #include "core/error.h"
@@ -45,6 +46,8 @@ static_assert(sizeof(RecordHeader) == 88 + 64 * 4 + 8 && std::is_trivially_copya
 
 // The key of a node: all tokens from position 0 in this cache domain. Finds a candidate; tokens decide.
 uint64_t node_key(uint64_t parent, uint64_t domain, std::span<const TokenId> page_tokens);
+// Of a path of whole pages: element i of the node that ends at i pages, the first is `root`.
+std::vector<uint64_t> path_keys(uint64_t root, uint64_t domain, std::span<const TokenId> tokens);
 
 // A header over `payload_bytes` bytes, key included, without its checksums; and those, over the bytes themselves.
 RecordHeader describe_part(PartKind kind, const Origin& origin, uint64_t domain, uint64_t parent, int64_t end,
