@@ -36,8 +36,8 @@ struct Session {
   uint64_t numerics = 0;           // The canonical kernels' id on this device.
   int64_t embedding_width = 0;     // Of config.json; 0: not there.
   std::unique_ptr<DiskTier> tier;  // Null without --cache-disk.
-  std::unique_ptr<Engine> engine;  // It ends before what it works on.
   Origin origin;                   // Of what this session stores.
+  std::unique_ptr<Engine> engine;  // Last: it ends before what it works on.
 
   const ModelInfo& info() const { return loaded.model->info(); }
 };

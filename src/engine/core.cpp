@@ -241,8 +241,7 @@ void EngineCore::cancel(std::unique_ptr<Sequence> sequence) {
 bool EngineCore::admit() {
   bool any = false;
   for (size_t at = 0; at < waiting_.size() && !admission_blocked_;) {
-    const int32_t slot = slot_for(*waiting_[at]);
-    if (slot < 0) break;
+    if (std::find(running_.begin(), running_.end(), nullptr) == running_.end()) break;
     if (waits_for_prefix(*waiting_[at]) || spill_->waits(*waiting_[at], query_of(*waiting_[at]))) {
       ++at;
       continue;
@@ -257,6 +256,7 @@ bool EngineCore::admit() {
     std::unique_ptr<Sequence> sequence = std::move(waiting_[at]);
     waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(at));
     queue_.one_left_the_queue();
+    const int32_t slot = slot_for(*sequence);
     begin(std::move(sequence), slot);
     any = true;
   }
