@@ -89,7 +89,7 @@ void publish_evicting(benchmark::State& run) {
     prompt.front() = static_cast<TokenId>(next % (1u << 30));  // New from its first token on.
     publish(prompt);
   }
-  run.counters["evictions"] = static_cast<double>(cache.stats().evictions_by_reason[3]);
+  run.counters["evictions"] = static_cast<double>(cache.stats().evictions_for(static_cast<EvictionReason>(3)));
 }
 
 BENCHMARK(find_whole_prompt)->Arg(1000)->Arg(10'000)->Arg(100'000)->Arg(200'000)->Unit(benchmark::kMicrosecond);

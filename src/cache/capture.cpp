@@ -78,19 +78,16 @@ bool PrefixCache::Impl::is_worth(const LeaseRecord& record, int64_t position, Ca
 }
 
 std::optional<AnchorId> PrefixCache::Impl::refuse(CaptureRefusal reason) {
-  ++counters.captures_refused;
   ++counters.refused_by_reason[static_cast<size_t>(reason)];
   return std::nullopt;
 }
 
 std::optional<AnchorId> PrefixCache::Impl::reserve(LeaseRecord& record, int64_t position, CaptureClass capture_class) {
   if (!may_capture(record, position, capture_class)) {
-    ++counters.skipped;
     ++counters.skipped_by_class[static_cast<size_t>(capture_class)];
     return std::nullopt;
   }
   if (captured_already(record, position)) {
-    ++counters.deduped;
     ++counters.deduped_by_class[static_cast<size_t>(capture_class)];
     return std::nullopt;
   }
@@ -157,7 +154,6 @@ bool PrefixCache::Impl::publish(LeaseRecord& record, std::span<const TokenId> to
                                 [&](const LeaseRecord::Pin& one) { return one.position == position; });
   if (tree[node].anchor != kNoAnchor) {  // Equal bits: the old one stays.
     if (pin != record.pins.end()) hold_anchor(anchors[tree[node].anchor], pin->until_ns);
-    ++counters.deduped;
     ++counters.deduped_by_class[static_cast<size_t>(anchor.capture_class)];
     free_anchor(id);
     return false;
@@ -171,7 +167,6 @@ bool PrefixCache::Impl::publish(LeaseRecord& record, std::span<const TokenId> to
   measure(anchor);
   forget_segments_beside(anchor);
   announce(node);
-  ++counters.published;
   ++counters.published_by_class[static_cast<size_t>(anchor.capture_class)];
   supersede(record, id);
   if (pin != record.pins.end()) hold_anchor(anchor, pin->until_ns);

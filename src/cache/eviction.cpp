@@ -145,7 +145,6 @@ void PrefixCache::Impl::evict(Victim victim) {
   measure(anchor);
   forget_segments_beside(anchor);
   ++counters.evictions[static_cast<size_t>(anchor.capture_class)][static_cast<size_t>(victim.reason)];
-  ++counters.evictions_by_reason[static_cast<size_t>(victim.reason)];
   conversations.forget_tail(anchor.conversation, id);
   withdraw(anchor.node);
   tree.detach_anchor(anchor.node, anchor.capture_class, clock.now_ns());

@@ -79,7 +79,6 @@ void PrefixCache::Impl::recognize(const PrefixQuery& query, LeaseRecord& record)
     record.restored_own = record.conversation != kNoConversation && anchor.conversation == record.conversation &&
                           belongs_to_conversation(anchor.capture_class);
   }
-  counters.ghost_hits += ghost_seen;
   counters.ghost_hits_by_class[static_cast<size_t>(ghost_class)] += ghost_seen;
   record.one_shot = !proven && !query.continues && query.conversation.empty() &&
                     static_cast<int64_t>(query.tokens.size()) <= kOneShotTokensMax;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -139,13 +140,29 @@ struct CacheStats {
   int64_t lookups = 0, query_tokens = 0, hit_tokens = 0, recomputed_tokens = 0, restores = 0;
   int64_t misses[kMissReasons] = {};  // Of what was found here; the engine's count knows of the tiers too.
   int64_t hit_tokens_by_class[kCaptureClasses] = {};
-  int64_t published = 0, deduped = 0, skipped = 0, captures_refused = 0, ghost_hits = 0, hold_denials = 0;
+  int64_t hold_denials = 0;
   int64_t published_by_class[kCaptureClasses] = {}, deduped_by_class[kCaptureClasses] = {},
           skipped_by_class[kCaptureClasses] = {};
   int64_t refused_by_reason[kCaptureRefusals] = {};
   int64_t ghost_hits_by_class[kCaptureClasses] = {};  // Of the deepest ghost that the request walked through.
   int64_t evictions[kCaptureClasses][kEvictionReasons] = {};
-  int64_t evictions_by_reason[kEvictionReasons] = {};
+
+  int64_t published() const { return total(published_by_class); }
+  int64_t deduped() const { return total(deduped_by_class); }
+  int64_t skipped() const { return total(skipped_by_class); }
+  int64_t captures_refused() const { return total(refused_by_reason); }
+  int64_t ghost_hits() const { return total(ghost_hits_by_class); }
+  int64_t evictions_for(EvictionReason reason) const {
+    int64_t sum = 0;
+    for (const auto& of_class : evictions) sum += of_class[static_cast<size_t>(reason)];
+    return sum;
+  }
+
+ private:
+  template <size_t kCount>
+  static int64_t total(const int64_t (&counts)[kCount]) {
+    return std::accumulate(counts, counts + kCount, int64_t{0});
+  }
 };
 
 class PrefixCache {

@@ -7,9 +7,7 @@
 namespace wp::testing {
 namespace {
 
-int64_t evicted(PrefixCache& cache, EvictionReason reason) {
-  return cache.stats().evictions_by_reason[static_cast<size_t>(reason)];
-}
+int64_t evicted(PrefixCache& cache, EvictionReason reason) { return cache.stats().evictions_for(reason); }
 
 // A conversation's turns: each prompt extends the last.
 std::vector<TokenId> turn(int conversation, int turns) {
@@ -78,7 +76,7 @@ TEST_F(PrefixCacheTest, TailInUseIsNotEvictedBeforeItsSuccessorIsPublished) {
   auto lease = acquire(second, "conv-1");
   ASSERT_EQ(lease->match().anchor_position, tail_of(first));
   EXPECT_FALSE(cache().reserve_anchor(*lease, tail_of(second), CaptureClass::tail));  // It would have to be that one.
-  EXPECT_EQ(cache().stats().captures_refused, 1);
+  EXPECT_EQ(cache().stats().captures_refused(), 1);
   lease.reset();
   EXPECT_EQ(find(second).anchor_position, tail_of(first));
 }
@@ -124,7 +122,7 @@ TEST_F(PrefixCacheTest, GhostProvesAReturningConversation) {
   for (int call = 0; call < 10; ++call) run(prompt(700, 500 + call), 640);
   ASSERT_EQ(find(tokens).reason, MissReason::evicted);
   run(tokens, 640);  // Walks through its ghost: protected at once.
-  EXPECT_EQ(cache().stats().ghost_hits, 1);
+  EXPECT_EQ(cache().stats().ghost_hits(), 1);
   for (int call = 0; call < 10; ++call) run(prompt(700, 600 + call), 640);
   EXPECT_EQ(find(tokens).anchor_position, 640);
 }
@@ -266,7 +264,7 @@ TEST_F(PrefixCacheTest, NothingEvictableIsRefusedQuietly) {
   auto one = acquire(prompt(1000, 1)), other = acquire(prompt(1000, 2));
   EXPECT_TRUE(cache().reserve_anchor(*one, 960, CaptureClass::tail));
   EXPECT_FALSE(cache().reserve_anchor(*other, 960, CaptureClass::tail));
-  EXPECT_EQ(cache().stats().captures_refused, 1);
+  EXPECT_EQ(cache().stats().captures_refused(), 1);
 }
 
 // Both are unknown in kind and alike in size; one is at work, the other has been away for many of its usual gaps.
@@ -330,7 +328,7 @@ TEST_F(PrefixCacheTest, NothingIsGivenUpForAWorseOne) {
   auto lease = acquire(tokens, "conv-3");
   ASSERT_TRUE(cache().reserve_anchor(*lease, tail_of(tokens) - 64, CaptureClass::system));
   EXPECT_FALSE(cache().reserve_anchor(*lease, tail_of(tokens), CaptureClass::tail));
-  EXPECT_EQ(cache().stats().captures_refused, 1);
+  EXPECT_EQ(cache().stats().captures_refused(), 1);
   const auto large = prompt(4000, 9);
   auto larger = acquire(large, "conv-4");
   EXPECT_TRUE(cache().reserve_anchor(*larger, tail_of(large), CaptureClass::tail));

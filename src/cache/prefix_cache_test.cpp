@@ -204,7 +204,7 @@ TEST_F(PrefixCacheTest, AdmissionIsARuleNotAnAssertion) {
   for (const int64_t position : {int64_t{0}, int64_t{-64}, int64_t{100}, int64_t{1024}, int64_t{1'000'000}})
     EXPECT_FALSE(cache().reserve_anchor(*lease, position, CaptureClass::tail)) << position;
   EXPECT_FALSE(cache().reserve_anchor(*lease, 512, CaptureClass::branch));  // Nobody else took that branch.
-  EXPECT_EQ(cache().stats().skipped, 6);
+  EXPECT_EQ(cache().stats().skipped(), 6);
   auto small = acquire(prompt(255, 2));
   EXPECT_FALSE(cache().reserve_anchor(*small, 192, CaptureClass::tail));
   auto enough = acquire(prompt(256, 3));
@@ -233,7 +233,7 @@ TEST_F(PrefixCacheTest, OneAnchorPerNode) {
   EXPECT_TRUE(cache().publish(*one, tokens, 960, *anchor));
   EXPECT_FALSE(cache().reserve_anchor(*other, 960, CaptureClass::system));  // Published.
   EXPECT_FALSE(cache().reserve_anchor(*one, 960, CaptureClass::user));
-  EXPECT_EQ(cache().stats().deduped, 3);
+  EXPECT_EQ(cache().stats().deduped(), 3);
 }
 
 TEST_F(PrefixCacheTest, StateBelowTheRestoredOneWasNeverComputed) {
@@ -241,7 +241,7 @@ TEST_F(PrefixCacheTest, StateBelowTheRestoredOneWasNeverComputed) {
   run(tokens, 960);
   auto lease = acquire(tokens);
   EXPECT_FALSE(cache().reserve_anchor(*lease, 512, CaptureClass::system));
-  EXPECT_EQ(cache().stats().skipped, 1);
+  EXPECT_EQ(cache().stats().skipped(), 1);
 }
 
 TEST_F(PrefixCacheTest, FlushForgetsWhatNobodyHolds) {

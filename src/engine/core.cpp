@@ -353,7 +353,7 @@ void EngineCore::log_restore(const Sequence& sequence) {
               .stats = &sequence.stats,
               .prefill_ns = scheduler_.prefill_ns(match.anchor_position, sequence.prompt),
               .saved_ns = scheduler_.prefill_ns(0, match.anchor_position),
-              .anchors_are_short = published_.cache.captures_refused > 0});
+              .anchors_are_short = published_.cache.captures_refused() > 0});
 }
 
 void EngineCore::view_sequences() {

@@ -166,7 +166,7 @@ TEST_F(EngineTest, CaptureOffTheGridIsDroppedAndCounted) {
   expect_answer(asked, run(asked));
   wait_until_idle();
   EXPECT_EQ(engine_->stats().captures_dropped, 3);
-  EXPECT_EQ(engine_->stats().cache.published, 0);
+  EXPECT_EQ(engine_->stats().cache.published(), 0);
 }
 
 TEST_F(EngineTest, LogprobsAreOfTheRawLogits) {
@@ -417,7 +417,7 @@ TEST_F(EngineTest, WithoutConsolidationATurnIsLeftAsItIs) {
   engine_->consolidate({.tokens = request(600, 1).tokens});
   run(request(64, 1));
   EXPECT_EQ(engine_->stats().consolidation.waiting + engine_->stats().consolidation.done, 0);
-  EXPECT_EQ(engine_->stats().cache.published, 0);
+  EXPECT_EQ(engine_->stats().cache.published(), 0);
 }
 
 TEST_F(EngineTest, TurnsThatCannotBeConsolidatedAreDropped) {

@@ -313,14 +313,15 @@ void CacheMachine::count_marks() {
   const auto reach_if = [&](bool reached, const std::string& mark) {
     if (reached) marks_.reach(mark);
   };
-  reach_if(stats.deduped > before_.deduped, "deduped");
-  reach_if(stats.captures_refused > before_.captures_refused, "refused");
-  reach_if(stats.skipped > before_.skipped, "skipped");
-  reach_if(stats.ghost_hits > before_.ghost_hits, "ghost hit");
+  reach_if(stats.deduped() > before_.deduped(), "deduped");
+  reach_if(stats.captures_refused() > before_.captures_refused(), "refused");
+  reach_if(stats.skipped() > before_.skipped(), "skipped");
+  reach_if(stats.ghost_hits() > before_.ghost_hits(), "ghost hit");
   reach_if(stats.hold_denials > before_.hold_denials, "hold denied");
-  for (size_t reason = 0; reason < std::size(stats.evictions_by_reason); ++reason)
-    reach_if(stats.evictions_by_reason[reason] > before_.evictions_by_reason[reason],
-             cat("victim ", name(static_cast<EvictionReason>(reason))));
+  for (int i = 0; i < kEvictionReasons; ++i) {
+    const auto reason = static_cast<EvictionReason>(i);
+    reach_if(stats.evictions_for(reason) > before_.evictions_for(reason), cat("victim ", name(reason)));
+  }
   before_ = stats;
 }
 

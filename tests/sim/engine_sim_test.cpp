@@ -73,7 +73,7 @@ TEST(EngineSim, AnAnchorWithoutAllReceiptsIsNeverPublished) {
     World world(world_seed(1, i), {.fault = Fault::honest_partial_capture});
     world.run(kOperations);
     EXPECT_EQ(world.problem(), "");
-    EXPECT_EQ(world.stats().cache.published, 0);
+    EXPECT_EQ(world.stats().cache.published(), 0);
     EXPECT_EQ(world.stats().cache.restores, 0);
     incomplete += world.stats().captures_incomplete;
   }

@@ -396,11 +396,12 @@ void World::mark_stats() {
   add("cancelled in decode", stats.cancelled_decode);
   add("paused", stats.pauses);
   add("shared a pass", model_->shared_passes());
-  add("captures refused", stats.cache.captures_refused);
+  add("captures refused", stats.cache.captures_refused());
   add("captures dropped", stats.captures_dropped);
-  add("published", stats.cache.published);
-  add("deduped", stats.cache.deduped);
-  for (int64_t count : stats.cache.evictions_by_reason) add("evicted", count);
+  add("published", stats.cache.published());
+  add("deduped", stats.cache.deduped());
+  for (int reason = 0; reason < kEvictionReasons; ++reason)
+    add("evicted", stats.cache.evictions_for(static_cast<EvictionReason>(reason)));
   add("waited for a prefix", stats.shared_prefills);
   add("turn consolidated", stats.consolidation.done);
   add("turn gave way", stats.consolidation.gave_way);
