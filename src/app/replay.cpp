@@ -14,6 +14,7 @@
 #include "measure/http_client.h"
 #include "measure/reference.h"
 #include "measure/replay_report.h"
+#include "measure/temporary_folder.h"
 #include "measure/tiers.h"
 
 namespace wp::app {
@@ -104,33 +105,9 @@ Json describe(const Flags& flags, const Session* session, const Source& source) 
   return about;
 }
 
-// A folder that ends with it, where the caller named none.
-class TemporaryFolder {
- public:
-  explicit TemporaryFolder(const std::string& given) : path_(given), own_(given.empty()) {
-    if (!own_) return;
-    std::error_code fault;
-    std::string pattern = (std::filesystem::temp_directory_path(fault) / "warmpath-tiers-XXXXXX").string();
-    if (!fault && ::mkdtemp(pattern.data())) path_ = pattern;
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    if (own_ && !path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-  bool own_;
-};
-
 // No records of earlier runs: they would be restored by turns that are to be cold.
 Result<void> expect_unused(const std::string& folder) {
   std::error_code fault;
-  if (folder.empty())
-    return Error{ErrorCode::io, "replay --tiers: expected to make a temporary folder, could not; set --cache-disk"};
   if (!std::filesystem::exists(folder, fault) || std::filesystem::is_empty(folder, fault)) return {};
   return Error{ErrorCode::bad_request,
                cat("replay --tiers: --cache-disk ", folder, ": expected an empty folder, found files there")};
@@ -141,8 +118,13 @@ Result<int> replay_tiers(const Flags& flags) {
   if (is_url(model) || flags.set("synthetic"))
     return Error{ErrorCode::bad_request, "replay --tiers: expected MODEL and FILE.jsonl, found a URL or --synthetic"};
   WP_TRY(const Source source, read_source(flags));
-  const TemporaryFolder folder(flags.text("cache-disk"));
-  WP_TRY(expect_unused(folder.path()));
+  measure::TemporaryFolder own;
+  std::string folder = flags.text("cache-disk");
+  if (folder.empty()) {
+    WP_TRY(own, measure::TemporaryFolder::make("tiers"));
+    folder = own.path();
+  }
+  WP_TRY(expect_unused(folder));
   configure_log({.level = LogLevel::warning});
   WP_TRY(const auto session, open_model(flags));
   if (!session->prompter) return Error{ErrorCode::bad_file, "replay --tiers: expected a chat template, found none"};
@@ -158,7 +140,7 @@ Result<int> replay_tiers(const Flags& flags) {
                                               .stop_tokens = session->defaults.eos_tokens,
                                               .clock = &system_clock(),
                                               .limits = session->limits,
-                                              .disk = tier_options(flags, *session, folder.path())},
+                                              .disk = tier_options(flags, *session, folder)},
                                              source.conversations, progress));
   std::fputs(measure::tier_table(runs).c_str(), stdout);
   if (const std::string fault = measure::tier_fault(runs); !fault.empty())

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <filesystem>
 #include <memory>
 
 #include "core/cat.h"
 #include "core/clock.h"
 #include "engine/core.h"
+#include "measure/temporary_folder.h"
 
 namespace wp::measure {
 namespace {
@@ -56,12 +56,6 @@ class Warm {
       limits_.ram_bytes = block * (limits.pages + limits.anchors * (model.info().anchor_bytes / block + 1));
     }
   }
-  ~Warm() {
-    core_.reset();
-    disk_.reset();
-    std::error_code ignored;
-    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
-  }
   Warm(const Warm&) = delete;
   Warm& operator=(const Warm&) = delete;
   Result<void> start();
@@ -79,20 +73,17 @@ class Warm {
   EngineLimits limits_;
   const Behind behind_;
   FileLayer* files_;
-  std::string folder_;
+  TemporaryFolder folder_;  // Before what writes there: it goes after them.
   std::unique_ptr<DiskTier> disk_;
   std::unique_ptr<EngineCore> core_;
 };
 
 Result<void> Warm::start() {
   if (behind_ != Behind::nothing && behind_ != Behind::ram) {
-    if (folder_.empty()) {
-      std::error_code fault;
-      std::string pattern = (std::filesystem::temp_directory_path(fault) / "warmpath-equality-XXXXXX").string();
-      if (!mkdtemp(pattern.data())) return Error{ErrorCode::io, cat("equality: could not make the folder ", pattern)};
-      folder_ = pattern;
+    if (folder_.path().empty()) {
+      WP_TRY(folder_, TemporaryFolder::make("equality"));
     }
-    WP_TRY(disk_, DiskTier::open({.folder = folder_,
+    WP_TRY(disk_, DiskTier::open({.folder = folder_.path(),
                                   .origin = {model_.info().fingerprint, 1},
                                   .page_bytes = model_.info().page_bytes,
                                   .anchor_bytes = model_.info().anchor_bytes,

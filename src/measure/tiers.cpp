@@ -171,8 +171,10 @@ std::string tier_fault(const std::vector<TierRun>& runs) {
   for (const TierRun& run : runs)
     for (const TurnResult& turn : run.turns)
       if (!turn.fault.empty()) return cat(run.name, ": ", turn.conversation, " turn ", turn.turn, ": ", turn.fault);
+  if (runs.empty()) return {};
+  const Json cold = replay_json({}, {}, runs[0].turns);
   for (size_t i = 1; i < runs.size(); ++i) {
-    const auto found = compare_replays(replay_json({}, {}, runs[0].turns), replay_json({}, {}, runs[i].turns));
+    const auto found = compare_replays(cold, replay_json({}, {}, runs[i].turns));
     if (!found.ok()) return found.error().message;
     if (!found->identical) return cat("'", runs[0].name, "' and '", runs[i].name, "': ", found->difference);
   }

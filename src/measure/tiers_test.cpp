@@ -4,9 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "core/log.h"
+#include "testing/safetensors_writer.h"
 #include "testing/seeds.h"
 #include "text/chat_template.h"
 
@@ -19,9 +18,6 @@ class Tiers : public ::testing::Test {
 
   void SetUp() override {
     configure_log({.level = LogLevel::error});
-    std::string pattern = ::testing::TempDir() + "tiers.XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
     const std::string path = testing::source_directory() + "/models/flash-next-mini";
     device_ = std::move(Device::make(DeviceKind::cpu, 2)).value();
     model_ = load_model(path, *device_).value();
@@ -32,8 +28,6 @@ class Tiers : public ::testing::Test {
     conversations_.resize(kConversations);
     for (Conversation& conversation : conversations_) conversation.turns.resize(kTurns);
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   TierParts parts() {
     const ModelInfo& info = model_->info();
     return {.model = model_.get(),
@@ -43,10 +37,10 @@ class Tiers : public ::testing::Test {
             .stop_tokens = {},
             .clock = &system_clock(),
             .limits = {.context_tokens = 4096},
-            .disk = {.folder = folder_, .page_bytes = info.page_bytes, .anchor_bytes = info.anchor_bytes}};
+            .disk = {.folder = folder_.path(), .page_bytes = info.page_bytes, .anchor_bytes = info.anchor_bytes}};
   }
 
-  std::string folder_;
+  const testing::TemporaryFolder folder_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Model> model_;
   std::optional<Tokenizer> tokenizer_;
@@ -70,7 +64,6 @@ TEST_F(Tiers, AfterARestartTheFirstTurnOfEachConversationIsWarmFromDisk) {
   EXPECT_GE(warm_from(2, "ram"), 1u);  // Three anchors cannot serve four conversations.
   EXPECT_EQ(warm_from(3, "disk"), kConversations);
   for (const size_t run : {1, 3})  // Where three anchors are all there is, a capture may find none.
-
     for (const TurnResult& turn : (*runs)[run].turns) {
       if (!turn.warm) continue;
       EXPECT_LE(turn.prompt_tokens - turn.cached_tokens - turn.added_tokens, 64) << turn.conversation;
