@@ -9,6 +9,7 @@
 
 #include "core/log.h"
 #include "engine/path_transfer.h"
+#include "testing/answered.h"
 #include "testing/fake_model.h"
 #include "testing/safetensors_writer.h"
 #include "testing/seeds.h"
@@ -16,16 +17,11 @@
 namespace wp {
 namespace {
 
+using testing::Answered;
 using testing::FakeModel;
 using testing::FakeModelOptions;
+using testing::random_prompt;
 using testing::TemporaryFolder;
-
-struct Answered {
-  std::vector<TokenId> tokens;
-  std::vector<float> logprobs;
-  RequestStats stats;
-  bool operator==(const Answered& other) const { return tokens == other.tokens && logprobs == other.logprobs; }
-};
 
 class Life {
  public:
@@ -37,34 +33,16 @@ class Life {
   }
   Answered ask(const std::vector<TokenId>& tokens) {
     const auto n = static_cast<int64_t>(tokens.size());
-    GenerateRequest request{.id = "r", .tokens = tokens, .max_tokens = 8, .ignore_stop_tokens = true};
-    request.sampling.top_logprobs = 0;
-    request.cache.captures = {{128, CaptureClass::system}, {(n - 1) / kPageTokens * kPageTokens, CaptureClass::tail}};
-    TokenStream stream = engine->submit(std::move(request)).value();
-    Answered out;
-    while (auto event = stream.next()) {
-      if (event->kind == TokenEvent::Kind::token) {
-        out.tokens.push_back(event->token);
-        out.logprobs.push_back(event->logprob);
-      }
-      if (event->kind == TokenEvent::Kind::finished) out.stats = event->stats;
-    }
-    return out;
+    return testing::ask(*engine, tokens, 8,
+                        {{128, CaptureClass::system}, {(n - 1) / kPageTokens * kPageTokens, CaptureClass::tail}});
   }
   std::unique_ptr<Engine> engine;
   std::unique_ptr<SlotFiles> files;
 };
 
-std::vector<TokenId> prompt_of(int64_t count, Seed seed, int64_t vocabulary) {
-  Rng rng(seed);
-  std::vector<TokenId> tokens;
-  for (int64_t i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>(rng.between(0, vocabulary - 1)));
-  return tokens;
-}
-
 void expect_equal_after_restore(const Model& model, Device& device) {
   const TemporaryFolder folder;
-  const auto tokens = prompt_of(470, 3, model.info().vocabulary);
+  const auto tokens = random_prompt(470, 3, model.info().vocabulary);
   Answered cold, warm;
   int64_t bytes = 0;
   {
@@ -95,26 +73,15 @@ void expect_equal_after_restore(const Model& model, Device& device) {
   }
 }
 
-TEST(SlotFiles, TheFakeModelFindsNoWrongRow) {
-  const FakeModel model{FakeModelOptions{}};
-  const auto device = Device::make(DeviceKind::ref, 1).value();
-  expect_equal_after_restore(model, *device);
-  EXPECT_EQ(model.violation(), "");
-}
+TEST(SlotFiles, TheFakeModelFindsNoWrongRow) { testing::with_fake_model(expect_equal_after_restore); }
 
-TEST(SlotFiles, TheMiniModelAnswersWithTheSameBits) {
-  auto device = Device::make(DeviceKind::cpu, 2);
-  if (!device.ok()) device = Device::make(DeviceKind::ref, 2);  // No AVX2 here.
-  const auto model = load_model(testing::source_directory() + "/models/flash-next-mini", **device);
-  ASSERT_TRUE(model.ok()) << model.error().message;
-  expect_equal_after_restore(**model, **device);
-}
+TEST(SlotFiles, TheMiniModelAnswersWithTheSameBits) { testing::with_mini_model(expect_equal_after_restore); }
 
 TEST(SlotFiles, WhatCannotBeRestoredIsRefusedByItsReason) {
   const FakeModel model{FakeModelOptions{}};
   const auto device = Device::make(DeviceKind::ref, 1).value();
   const TemporaryFolder folder;
-  const auto tokens = prompt_of(470, 3, model.info().vocabulary);
+  const auto tokens = random_prompt(470, 3, model.info().vocabulary);
   Life life(model, *device, folder.path());
   EXPECT_EQ(life.files->save(0, "a", std::nullopt).error().code, ErrorCode::bad_request);  // Nothing ran.
   const Answered cold = life.ask(tokens);
@@ -165,7 +132,7 @@ TEST(SlotFiles, AnErasedPathIsComputedAgain) {
   const auto device = Device::make(DeviceKind::ref, 1).value();
   const TemporaryFolder folder;
   Life life(model, *device, folder.path());
-  const auto tokens = prompt_of(470, 3, model.info().vocabulary);
+  const auto tokens = random_prompt(470, 3, model.info().vocabulary);
   const Answered cold = life.ask(tokens);
   const auto erased =
       life.engine->transfer({PathTransferOrder::Kind::erase, cold.stats.slot, std::nullopt, {}})->finish();

@@ -13,6 +13,7 @@
 
 #include "core/log.h"
 #include "engine/engine.h"
+#include "testing/answered.h"
 #include "testing/fake_answer.h"
 #include "testing/fake_model.h"
 #include "testing/safetensors_writer.h"
@@ -21,23 +22,11 @@
 namespace wp {
 namespace {
 
+using testing::Answered;
 using testing::FakeModel;
 using testing::FakeModelOptions;
+using testing::random_prompt;
 using testing::TemporaryFolder;
-
-std::vector<TokenId> prompt_of(int64_t count, Seed seed, int64_t vocabulary) {
-  Rng rng(seed);
-  std::vector<TokenId> tokens;
-  for (int64_t i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>(rng.between(0, vocabulary - 1)));
-  return tokens;
-}
-
-struct Answered {
-  std::vector<TokenId> tokens;
-  std::vector<float> logprobs;
-  RequestStats stats;
-  bool operator==(const Answered& other) const { return tokens == other.tokens && logprobs == other.logprobs; }
-};
 
 // A server's life: an engine and its tier, from start to end.
 class Life {
@@ -57,19 +46,7 @@ class Life {
   }
   Answered ask(const std::vector<TokenId>& tokens) {
     const auto n = static_cast<int64_t>(tokens.size());
-    GenerateRequest request{.id = "r", .tokens = tokens, .max_tokens = 12, .ignore_stop_tokens = true};
-    request.sampling.top_logprobs = 0;
-    request.cache.captures = {{(n - 1) / kPageTokens * kPageTokens, CaptureClass::tail}};
-    TokenStream stream = engine_->submit(std::move(request)).value();
-    Answered out;
-    while (auto event = stream.next()) {
-      if (event->kind == TokenEvent::Kind::token) {
-        out.tokens.push_back(event->token);
-        out.logprobs.push_back(event->logprob);
-      }
-      if (event->kind == TokenEvent::Kind::finished) out.stats = event->stats;
-    }
-    return out;
+    return testing::ask(*engine_, tokens, 12, {{(n - 1) / kPageTokens * kPageTokens, CaptureClass::tail}});
   }
   Engine& engine() { return *engine_; }
   DiskTier& tier() { return *tier_; }
@@ -85,7 +62,7 @@ void expect_equal_over_lives(const Model& model, Device& device) {
   const std::string cache = folder.path() + "/cache";
   std::vector<std::vector<TokenId>> prompts;
   for (Seed seed = 1; seed <= 3; ++seed)
-    prompts.push_back(prompt_of(300 + 65 * static_cast<int64_t>(seed), seed, model.info().vocabulary));
+    prompts.push_back(random_prompt(300 + 65 * static_cast<int64_t>(seed), seed, model.info().vocabulary));
   std::vector<Answered> cold;
   {
     Life without(model, device, "");
@@ -123,20 +100,9 @@ void expect_equal_over_lives(const Model& model, Device& device) {
   EXPECT_GT(other.tier().stats().foreign, 0);
 }
 
-TEST(Spill, TheFakeModelFindsNoWrongRow) {
-  const FakeModel model{FakeModelOptions{}};
-  const auto device = Device::make(DeviceKind::ref, 1).value();
-  expect_equal_over_lives(model, *device);
-  EXPECT_EQ(model.violation(), "");
-}
+TEST(Spill, TheFakeModelFindsNoWrongRow) { testing::with_fake_model(expect_equal_over_lives); }
 
-TEST(Spill, TheMiniModelAnswersWithTheSameBits) {
-  auto device = Device::make(DeviceKind::cpu, 2);
-  if (!device.ok()) device = Device::make(DeviceKind::ref, 2);  // No AVX2 here.
-  const auto model = load_model(testing::source_directory() + "/models/flash-next-mini", **device);
-  ASSERT_TRUE(model.ok()) << model.error().message;
-  expect_equal_over_lives(**model, **device);
-}
+TEST(Spill, TheMiniModelAnswersWithTheSameBits) { testing::with_mini_model(expect_equal_over_lives); }
 
 // Far more than the pools hold comes and goes; every answer is the tokens' own.
 TEST(Spill, MoreThanTheDeviceHoldsComesBackFromTheDisk) {
@@ -147,7 +113,7 @@ TEST(Spill, MoreThanTheDeviceHoldsComesBackFromTheDisk) {
   for (const Seed seed : testing::seeds_of_this_run()) {
     for (int round = 0; round < 3; ++round) {
       for (Seed conversation = 0; conversation < 12; ++conversation) {
-        const auto tokens = prompt_of(400, seed + conversation, 60);
+        const auto tokens = random_prompt(400, seed + conversation, 60);
         const GenerateRequest same{.tokens = tokens, .max_tokens = 12, .ignore_stop_tokens = true};
         const Answered got = life.ask(tokens);
         EXPECT_EQ(got.tokens, testing::fake_answer(model, same).tokens);
@@ -168,7 +134,7 @@ int64_t ram_for(const Model& model, int64_t conversations) {
 
 void expect_equal_from_ram(const Model& model, Device& device) {
   std::vector<std::vector<TokenId>> prompts;
-  for (Seed seed = 1; seed <= 3; ++seed) prompts.push_back(prompt_of(400, seed, model.info().vocabulary));
+  for (Seed seed = 1; seed <= 3; ++seed) prompts.push_back(random_prompt(400, seed, model.info().vocabulary));
   Life without(model, device, "");
   Life life(model, device, "", 1, 6, ram_for(model, 8));
   std::vector<Answered> cold;
@@ -215,7 +181,7 @@ TEST(Spill, HostMemoryIsAskedBeforeTheDisk) {
   int64_t from[3] = {};
   for (int round = 0; round < 3; ++round) {
     for (Seed conversation = 0; conversation < 12; ++conversation) {
-      const auto tokens = prompt_of(400, 1000 + conversation, 60);
+      const auto tokens = random_prompt(400, 1000 + conversation, 60);
       const GenerateRequest same{.tokens = tokens, .max_tokens = 12, .ignore_stop_tokens = true};
       const Answered got = life.ask(tokens);
       EXPECT_EQ(got.tokens, testing::fake_answer(model, same).tokens);
@@ -226,7 +192,7 @@ TEST(Spill, HostMemoryIsAskedBeforeTheDisk) {
   }
   EXPECT_GT(from[static_cast<size_t>(Tier::ram)], 0);
   EXPECT_GT(from[static_cast<size_t>(Tier::disk)], 0);
-  const auto back_to_back = prompt_of(400, 1000, 60);  // What the disk gave is in host memory from then on.
+  const auto back_to_back = random_prompt(400, 1000, 60);  // What the disk gave is in host memory from then on.
   life.ask(back_to_back);
   life.engine().flush_cache();
   EXPECT_EQ(life.ask(back_to_back).stats.tier, Tier::ram);
@@ -252,7 +218,7 @@ TEST(Spill, AKilledServerIsWarmAfterItsRestart) {
       const auto device = Device::make(DeviceKind::ref, 1).value();
       Life life(model, *device, cache);
       for (Seed seed = static_cast<Seed>(known); seed < 100000; ++seed) {
-        life.ask(prompt_of(400, seed, 60));
+        life.ask(random_prompt(400, seed, 60));
         life.tier().flush();
         if (write(written[1], "x", 1) != 1) break;
       }
@@ -274,7 +240,7 @@ TEST(Spill, AKilledServerIsWarmAfterItsRestart) {
     const auto device = Device::make(DeviceKind::ref, 1).value();
     Life life(model, *device, cache);
     for (int64_t seed = std::max<int64_t>(0, known - 40); seed < known; ++seed) {
-      const auto tokens = prompt_of(400, static_cast<Seed>(seed), 60);
+      const auto tokens = random_prompt(400, static_cast<Seed>(seed), 60);
       const GenerateRequest same{.tokens = tokens, .max_tokens = 12, .ignore_stop_tokens = true};
       const Answered got = life.ask(tokens);
       EXPECT_EQ(got.tokens, testing::fake_answer(model, same).tokens);
@@ -291,7 +257,7 @@ TEST(Spill, DamageIsAMissAndNothingElse) {
   const auto device = Device::make(DeviceKind::ref, 1).value();
   const TemporaryFolder folder;
   const std::string cache = folder.path() + "/cache";
-  const auto tokens = prompt_of(400, 5, 60);
+  const auto tokens = random_prompt(400, 5, 60);
   Answered cold;
   {
     Life life(model, *device, cache);
