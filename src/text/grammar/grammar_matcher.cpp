@@ -36,7 +36,7 @@ void GrammarMatcher::fill(std::vector<uint64_t>& bits) {
     const GrammarRun::Frame frame = run_.frame(run_.frames(at_)[i]);
     const StateTokens& tokens = grammar_->tokens_of(frame.state, run_, spare_);
     for (size_t word = 0; word < tokens.bits.size(); ++word) bits[word] |= tokens.bits[word];
-    for (const int32_t token : tokens.few) bits[static_cast<size_t>(token) / 64] |= uint64_t{1} << (token % 64);
+    for (const int32_t token : tokens.few) allow_token(bits, token);
     const int32_t after = run_.after(frame.parent);
     if (after == GrammarRun::kDead) continue;
     for (const int32_t leaf : tokens.leaves) allow_below(leaf, after, bits);
@@ -55,7 +55,7 @@ void GrammarMatcher::allow_below(int32_t node, int32_t configuration, std::vecto
       continue;
     }
     path_[below.depth] = at;
-    for (const int32_t token : trie.tokens(i)) bits[static_cast<size_t>(token) / 64] |= uint64_t{1} << (token % 64);
+    for (const int32_t token : trie.tokens(i)) allow_token(bits, token);
     ++i;
   }
 }

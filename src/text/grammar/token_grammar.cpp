@@ -43,7 +43,7 @@ StateTokens TokenGrammar::find(int32_t state, GrammarRun& run, int64_t* visits) 
     found.few.assign(accepted.begin(), accepted.end());
   } else {
     found.bits.assign(words(), 0);
-    for (const int32_t token : accepted) found.bits[static_cast<size_t>(token) / 64] |= uint64_t{1} << (token % 64);
+    for (const int32_t token : accepted) allow_token(found.bits, token);
   }
   found.leaves.shrink_to_fit();
   return found;

@@ -22,6 +22,11 @@ struct StateTokens {
   int64_t size_bytes() const;
 };
 
+// In a mask of the vocabulary, a bit for each token.
+inline void allow_token(std::vector<uint64_t>& bits, int32_t token) {
+  bits[static_cast<size_t>(token) / 64] |= uint64_t{1} << (token % 64);
+}
+
 class TokenGrammar {
  public:
   TokenGrammar(Grammar grammar, std::shared_ptr<const TokenTrie> trie);
