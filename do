@@ -8,7 +8,10 @@ readonly packages=(
   libboost1.81-dev libsimdjson-dev nlohmann-json3-dev libpcre2-dev libicu-dev libcli11-dev libspdlog-dev libfmt-dev
   prometheus-cpp-dev libxxhash-dev libzstd-dev libhwy-dev zlib1g-dev libcurl4-openssl-dev
 )
-readonly test_packages=(libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev clang-format lld)
+readonly test_packages=(
+  libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev clang-format lld
+  chromium-headless-shell fonts-dejavu-core
+)
 readonly ci_packages=(clang libclang-rt-14-dev g++-aarch64-linux-gnu qemu-user-static)
 readonly python_packages=(openai==3.57.0)
 # What compiles the cuda backend where no nvcc 13 is installed.
@@ -56,7 +59,7 @@ compile() {
 }
 
 binary_is_fresh() {
-  [ -x build/release/warmpath ] && [ -z "$(find src CMakeLists.txt -newer build/release/warmpath \( -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt \) -print -quit)" ]
+  [ -x build/release/warmpath ] && [ -z "$(find src web CMakeLists.txt -newer build/release/warmpath -type f -print -quit)" ]
 }
 
 # The CMake options of the cuda backend: with the nvcc 13 that is installed, else with the one of PyPI.

@@ -11,11 +11,6 @@ namespace {
 
 using Handler = void (*)(const HttpRequest&, HttpResponse&, ServerState&);
 
-void root(const HttpRequest&, HttpResponse& response, ServerState&) {
-  response.send(200, "text/plain; charset=utf-8",
-                "warmpath: POST /v1/chat/completions or /v1/completions; GET /v1/models, /health, /metrics\n");
-}
-
 struct Route {
   std::string_view path;
   std::string_view method;  // GET takes HEAD too.
@@ -43,7 +38,7 @@ constexpr Route kRoutes[] = {
     {"/tokenize", "POST", "tokenize", tokenize},
     {"/detokenize", "POST", "detokenize", detokenize},
     {"/apply-template", "POST", "apply-template", apply_template},
-    {"/", "GET", "root", root},
+    {"/", "GET", "page", page, true},
 };
 
 // Known elsewhere, not offered here; a path below one of them is the same.

@@ -31,6 +31,7 @@ void cache_flush(const HttpRequest& request, HttpResponse& response, ServerState
 void cache_save(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void slots(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void slot_action(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void page(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void metrics(const HttpRequest& request, HttpResponse& response, ServerState& state);
 
 }  // namespace wp

@@ -87,9 +87,31 @@ TEST_F(Wire, HeadOptionsAndRoot) {
   EXPECT_EQ(options.status, 204);
   EXPECT_EQ(options.headers.at("allow"), "POST, OPTIONS");
   EXPECT_EQ(options.headers.count("access-control-allow-origin"), 0u);
-  EXPECT_EQ(c.get("/").status, 200);
   EXPECT_EQ(c.get("/v1/models?limit=3").json()["data"][0]["id"], "mini");
   EXPECT_EQ(c.get("http://localhost/v1/models/%6dini").json()["id"], "mini");
+}
+
+// One page, and nothing runs in it but its own script: the digests are of what stands in it.
+TEST_F(Wire, ThePageHoldsAllItNeeds) {
+  start();
+  WireClient c = client();
+  const WireAnswer page = c.get("/");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_EQ(page.headers.at("content-type"), "text/html; charset=utf-8");
+  const std::string& policy = page.headers.at("content-security-policy");
+  EXPECT_EQ(policy.find("default-src 'none'; style-src 'sha256-"), 0u) << policy;
+  EXPECT_NE(policy.find("; connect-src 'self'; "), std::string::npos) << policy;
+  EXPECT_NE(policy.find("frame-ancestors 'none'"), std::string::npos) << policy;
+  EXPECT_EQ(policy.find("unsafe"), std::string::npos) << policy;
+  EXPECT_EQ(page.headers.at("x-content-type-options"), "nosniff");
+  EXPECT_EQ(page.body.find(" src="), std::string::npos);
+  EXPECT_EQ(page.body.find("@import"), std::string::npos);
+  EXPECT_EQ(page.body.find("innerHTML"), std::string::npos);
+  EXPECT_EQ(page.body.find(".css@"), std::string::npos) << "a part was not put in";
+  EXPECT_NE(page.body.find("</html>"), std::string::npos);
+  EXPECT_EQ(c.call("HEAD", "/", "").headers.at("content-length"), std::to_string(page.body.size()));
+  c.send("GET / HTTP/1.1\r\nhost: evil.example\r\n\r\n");
+  EXPECT_EQ(c.read().error_code(), "forbidden_host");
 }
 
 TEST_F(Wire, MalformedRequestsGetJsonAndAnEnd) {
@@ -234,8 +256,9 @@ TEST_F(Wire, KeysGuardEveryRouteButHealth) {
   options.server.api_keys = {"secret-one", "secret-two"};
   start(options);
   WireClient c = client();
-  for (const char* path : {"/livez", "/readyz", "/health"}) EXPECT_EQ(c.get(path).status, 200) << path;
-  for (const char* path : {"/", "/v1/models", "/v1/models/mini", "/metrics", "/nothing", "/v1/embeddings"})
+  // The page is the same for everybody and asks for all it shows with a key.
+  for (const char* path : {"/livez", "/readyz", "/health", "/"}) EXPECT_EQ(c.get(path).status, 200) << path;
+  for (const char* path : {"/v1/models", "/v1/models/mini", "/metrics", "/nothing", "/v1/embeddings"})
     EXPECT_EQ(c.get(path).error_code(), "invalid_api_key") << path;
   for (const char* path : {"/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize", "/apply-template"}) {
     const WireAnswer answer = c.post(path, Json::object());
