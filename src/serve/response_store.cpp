@@ -25,7 +25,10 @@ ResponseTurn::~ResponseTurn() {
   *live_bytes_ -= size_bytes_;
   // One after the other: else each turn's end would end the one before it inside its own.
   thread_local std::vector<Ptr>* ending = nullptr;
-  if (ending) return ending->push_back(std::move(previous_));
+  if (ending) {
+    ending->push_back(std::move(previous_));
+    return;
+  }
   std::vector<Ptr> turns;
   ending = &turns;
   turns.push_back(std::move(previous_));
