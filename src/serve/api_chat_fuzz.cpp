@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const ParseContext context{.context_tokens = 8192, .vocabulary = 1000};
   ChatRequest chat;
   if (const auto error = parse_chat(*body, context, &chat)) {
-    WP_ASSERT(error->status == 400 && !error->message.empty() && !error->text().empty());
+    WP_ASSERT(error->status == 400 && !error->message.empty() && error->body().is_object());
   } else {
     WP_ASSERT(!chat.history.messages.empty());
     if (chat.history.late_system) tag_late_system(chat.history.messages);

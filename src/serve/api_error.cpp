@@ -2,7 +2,44 @@
 
 namespace wp {
 
-Json ApiError::body() const {
+namespace {
+
+// A full queue passes by itself and soon; the other reasons for a 503 are the server's own state.
+bool is_overload(const ApiError& error) { return error.status == 503 && error.code == "overloaded"; }
+
+const char* anthropic_type(const ApiError& error) {
+  if (is_overload(error)) return "overloaded_error";
+  switch (error.status) {
+    case 401: return "authentication_error";
+    case 403: return "permission_error";
+    case 404: return "not_found_error";
+    case 408:
+    case 504: return "timeout_error";
+    case 413: return "request_too_large";
+    case 429: return "rate_limit_error";
+    default: return error.status >= 500 ? "api_error" : "invalid_request_error";
+  }
+}
+
+// The wording of a prompt that does not fit is the dialect's own: clients look for it, and compact.
+std::string anthropic_message(const ApiError& error) {
+  if (error.code != "context_length_exceeded" || !error.more.is_object()) return error.message;
+  const int64_t prompt_max = error.more.value("n_ctx", int64_t{0}) - 1;  // One is for the answer.
+  return cat("prompt is too long: ", error.more.value("n_prompt_tokens", int64_t{0}), " tokens > ", prompt_max,
+             " maximum");
+}
+
+}  // namespace
+
+int ApiError::status_in(ErrorShape shape) const {
+  return shape == ErrorShape::anthropic && is_overload(*this) ? 529 : status;
+}
+
+Json ApiError::body(ErrorShape shape, std::string_view request_id) const {
+  if (shape == ErrorShape::anthropic)
+    return {{"type", "error"},
+            {"error", {{"type", anthropic_type(*this)}, {"message", anthropic_message(*this)}}},
+            {"request_id", request_id.empty() ? Json(nullptr) : Json(request_id)}};
   Json error = {{"message", message},
                 {"type", type},
                 {"param", param.empty() ? Json(nullptr) : Json(param)},

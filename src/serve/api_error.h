@@ -1,5 +1,6 @@
-// ApiError: one refusal in OpenAI's shape (spec/api.md 7): status, type, param, code, and a message that says what was
-// expected and what was found. Plain data; any thread. Never holds prompt text or a path.
+// ApiError: one refusal (spec/api.md 7): status, type, param, code, and a message that says what was expected and what
+// was found. OpenAI's words; printed in the shape of the dialect that was spoken. Plain data; any thread. Never holds
+// prompt text or a path.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,9 @@
 
 namespace wp {
 
+// Whose clients read the refusal.
+enum class ErrorShape : uint8_t { openai, anthropic };
+
 struct ApiError {
   int status = 500;
   std::string type = "server_error";
@@ -22,8 +26,9 @@ struct ApiError {
   std::string allow;          // 405: the Allow header.
   Json more = nullptr;        // Further members of the error object (n_ctx, ...); null: none.
 
-  Json body() const;  // {"error":{...}}
-  std::string text() const { return dump_json(body()); }
+  // {"error":{...}}, or Anthropic's {"type":"error","error":{...},"request_id"}.
+  Json body(ErrorShape shape = ErrorShape::openai, std::string_view request_id = {}) const;
+  int status_in(ErrorShape shape) const;  // Anthropic's for a full queue is 529.
 };
 
 ApiError invalid_json(std::string message);

@@ -30,8 +30,7 @@ bool GenerationRun::run(std::vector<GenerateRequest> requests) {
   if (failure_) {
     context_.log.failed(failure_->status);
     context_.log.finish("error");
-    if (streamed_) events_.fail(*failure_);
-    else context_.response.fail(*failure_);
+    failed(*failure_);
     return false;
   }
   if (ending == Ending::client_gone) {
@@ -42,6 +41,11 @@ bool GenerationRun::run(std::vector<GenerateRequest> requests) {
   for (const RequestStats& one : stats_) context_.state.metrics.observe(one);
   context_.log.stats(stats_[0]);
   return true;
+}
+
+void GenerationRun::failed(const ApiError& error) {
+  if (streamed_) events_.fail(error);
+  else context_.response.fail(error);
 }
 
 void GenerationRun::stop_choice(size_t choice) {

@@ -155,6 +155,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
             .message = cat("request: not HTTP/1.1 (", failed.message(), ")")});
   }
 
+  static void take_headers(const http::fields& fields, HttpRequest* request) {
+    for (const auto& field : fields) {
+      std::string name(field.name_string());
+      for (char& c : name)
+        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+      request->headers.emplace_back(std::move(name), std::string(field.value()));
+    }
+  }
+
   HttpRequest take_request() {
     auto message = parser_->release();
     HttpRequest request;
@@ -163,12 +172,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     request.http11 = message.version() >= 11;
     request.keep_alive = message.keep_alive();
     request.begin_ns = begin_ns_;
-    for (const auto& field : message) {
-      std::string name(field.name_string());
-      for (char& c : name)
-        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-      request.headers.emplace_back(std::move(name), std::string(field.value()));
-    }
+    take_headers(message, &request);
     target_ = std::string(message.target());
     request.body = std::move(message.body());
     return request;
@@ -177,7 +181,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void handle() {
     request_ = take_request();
     response_.emplace(request_, &native_, limits().write_ms_max);
-    if (!split_target(target_, &request_.path, &request_.query)) {
+    const bool good_target = split_target(target_, &request_.path, &request_.query);
+    response_->set_error_shape(request_.error_shape());
+    if (!good_target) {
       response_->fail(invalid_value("path", "path: expected an absolute path, percent-encoded, without NUL"));
       return write_answer();
     }
@@ -201,7 +207,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
     request_ = HttpRequest{};
     request_.id = next_request_id(shared_.state);
     request_.keep_alive = false;
+    // What came of the head says which shape the client reads.
+    take_headers(parser_->get(), &request_);
+    split_target(std::string(parser_->get().target()), &request_.path, &request_.query);
     response_.emplace(request_, &native_, limits().write_ms_max);
+    response_->set_error_shape(request_.error_shape());
     response_->fail(error);
     shared_.state.metrics.count_http("unread", error.status);
     linger_ = true;

@@ -8,6 +8,13 @@ std::string_view HttpRequest::key() const {
   return header("x-api-key");
 }
 
+ErrorShape HttpRequest::error_shape() const {
+  constexpr std::string_view kMessages = "/v1/messages";
+  const bool messages = path.compare(0, kMessages.size(), kMessages) == 0 &&
+                        (path.size() == kMessages.size() || path[kMessages.size()] == '/');
+  return messages || !header("anthropic-version").empty() ? ErrorShape::anthropic : ErrorShape::openai;
+}
+
 std::string_view HttpRequest::header(std::string_view lower_name) const {
   for (const auto& [name, value] : headers)
     if (name == lower_name) return value;
@@ -35,17 +42,24 @@ std::string_view reason_phrase(int status) {
     case 503: return "Service Unavailable";
     case 504: return "Gateway Timeout";
     case 505: return "HTTP Version Not Supported";
+    case 529: return "Overloaded";
     default: return "Status";
   }
 }
 
 HttpResponse::HttpResponse(const HttpRequest& request, HttpSocket* socket, int64_t write_ms_max)
     : socket_(socket),
+      id_(request.id),
       write_ms_max_(write_ms_max),
       http11_(request.http11),
       head_only_(request.method == "HEAD"),
       keep_alive_(request.keep_alive) {
   if (!request.id.empty()) add_header("x-request-id", request.id);
+}
+
+void HttpResponse::set_error_shape(ErrorShape shape) {
+  error_shape_ = shape;
+  if (shape == ErrorShape::anthropic && !id_.empty()) add_header("request-id", id_);
 }
 
 void HttpResponse::add_header(std::string_view name, std::string_view value) {
@@ -74,7 +88,7 @@ void HttpResponse::fail(const ApiError& error) {
   if (error.retry_after_s > 0) add_header("retry-after", cat(error.retry_after_s));
   if (!error.allow.empty()) add_header("allow", error.allow);
   if (error.status == 401) add_header("www-authenticate", "Bearer");
-  send(error.status, "application/json", error.text());
+  send_json(error.status_in(error_shape_), error_body(error));
 }
 
 bool HttpResponse::begin_stream() {

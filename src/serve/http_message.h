@@ -26,7 +26,8 @@ struct HttpRequest {
   bool keep_alive = true;
 
   std::string_view header(std::string_view lower_name) const;  // "" when absent.
-  std::string_view key() const;  // Of Authorization: Bearer, or X-Api-Key; "" when absent.
+  std::string_view key() const;    // Of Authorization: Bearer, or X-Api-Key; "" when absent.
+  ErrorShape error_shape() const;  // What its client expects, by path and headers.
 };
 
 class HttpResponse {
@@ -36,10 +37,13 @@ class HttpResponse {
   HttpResponse(const HttpResponse&) = delete;
   HttpResponse& operator=(const HttpResponse&) = delete;
 
+  void set_error_shape(ErrorShape shape);
+  ErrorShape error_shape() const { return error_shape_; }
   void add_header(std::string_view name, std::string_view value);
   void send(int status, std::string_view content_type, std::string body);
   void send_json(int status, const Json& body) { send(status, "application/json", dump_json(body)); }
   void fail(const ApiError& error);
+  Json error_body(const ApiError& error) const { return error.body(error_shape_, id_); }
 
   // Sends the headers of an event stream at once. False: the client is gone.
   bool begin_stream();
@@ -59,6 +63,8 @@ class HttpResponse {
   std::string head(int status, std::string_view content_type) const;
 
   HttpSocket* socket_;
+  std::string id_;
+  ErrorShape error_shape_ = ErrorShape::openai;
   int64_t write_ms_max_;
   bool http11_, head_only_, keep_alive_;
   bool streaming_ = false, gone_ = false;

@@ -18,20 +18,29 @@ bool SseWriter::put(std::string_view text) {
 
 bool SseWriter::send(const Json& data) { return put(cat("data: ", dump_json(data), "\n\n")); }
 
-bool SseWriter::ping_when_due() {
-  if (clock_.now_ns() - last_ns_ < silence_ns_max_) return true;
-  return put(": ping\n\n");
+bool SseWriter::send_event(const Json& data) {
+  return put(cat("event: ", data["type"].get_ref<const std::string&>(), "\ndata: ", dump_json(data), "\n\n"));
 }
 
-bool SseWriter::done() {
-  if (!put("data: [DONE]\n\n")) return false;
+void SseWriter::ping_with_events() { ping_ = "event: ping\ndata: {\"type\":\"ping\"}\n\n"; }
+
+bool SseWriter::ping_when_due() {
+  if (clock_.now_ns() - last_ns_ < silence_ns_max_) return true;
+  return put(ping_);
+}
+
+bool SseWriter::done() { return put("data: [DONE]\n\n") && end(); }
+
+bool SseWriter::end() {
   response_.end_stream();
   return true;
 }
 
 void SseWriter::fail(const ApiError& error) {
   if (!response_.streaming()) return response_.fail(error);
-  send(error.body());
+  const Json body = response_.error_body(error);
+  if (response_.error_shape() == ErrorShape::anthropic) send_event(body);
+  else send(body);
   response_.break_stream();
 }
 

@@ -15,9 +15,13 @@ class SseWriter {
 
   // Each returns false when the client is gone.
   bool send(const Json& data);
-  bool ping_when_due();              // A comment: within the first-byte time, then after so much silence.
-  bool done();                       // data: [DONE], and the end.
-  void fail(const ApiError& error);  // Before anything was sent: a status; else data: {"error"}, and no [DONE].
+  bool send_event(const Json& data);  // Named by its member "type".
+  bool ping_when_due();               // Within the first-byte time, then after so much silence.
+  void ping_with_events();            // Pings are Anthropic's events from now on, no comments.
+  bool done();                        // data: [DONE], and the end.
+  bool end();                         // The end alone.
+  // Before anything was sent: a status; else an error event in the dialect's shape, and no [DONE].
+  void fail(const ApiError& error);
 
  private:
   bool put(std::string_view text);
@@ -26,6 +30,7 @@ class SseWriter {
   Clock& clock_;
   int64_t silence_ns_max_, ping_ns_;
   int64_t last_ns_;
+  std::string_view ping_ = ": ping\n\n";
 };
 
 }  // namespace wp

@@ -36,16 +36,25 @@ WireEvents events_of(const std::string& body) {
   WireEvents events;
   for (size_t at = 0; at < body.size();) {
     const size_t end = body.find("\n\n", at);
-    const std::string line = body.substr(at, end == std::string::npos ? std::string::npos : end - at);
+    std::string line = body.substr(at, end == std::string::npos ? std::string::npos : end - at);
     EXPECT_NE(end, std::string::npos) << "an event without its blank line: " << line;
     at = end == std::string::npos ? body.size() : end + 2;
+    std::string name;
+    if (line.rfind("event: ", 0) == 0) {
+      name = line.substr(7, line.find('\n') - 7);
+      line.erase(0, std::min(line.size(), name.size() + 8));
+    }
     if (line == "data: [DONE]") {
       events.done = true;
     } else if (line.rfind("data: ", 0) == 0) {
       EXPECT_FALSE(events.done) << "data after [DONE]";
       auto parsed = parse_json(std::string_view(line).substr(6));
       EXPECT_TRUE(parsed.ok()) << line;
-      if (parsed.ok()) events.data.push_back(*parsed);
+      if (!parsed.ok()) continue;
+      events.data.push_back(*parsed);
+      if (!name.empty()) {
+        EXPECT_EQ(parsed->value("type", ""), name);
+      }
     } else {
       EXPECT_EQ(line, ": ping");
       ++events.comments;

@@ -24,7 +24,7 @@ struct WireAnswer {
   std::string error_param() const;
 };
 
-// The data of an event stream, in order; comments are counted.
+// The data of an event stream, in order; comments are counted. An event's name is its data's type.
 struct WireEvents {
   std::vector<Json> data;
   bool done = false;  // [DONE] came.
