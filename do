@@ -244,8 +244,9 @@ cmd_fuzz() {
   setup_tests
   case "$name" in
     kill) fuzz_test e2e_test 'Kill.*' "${FUZZ_RUNS:-200}" "$seed" ;;
+    sim) fuzz_test sim_test 'EngineSim.AnyHistory*' "${FUZZ_RUNS:-1000000}" "$seed" ;;
     "")
-      { find src -name '*_fuzz.cpp' -exec basename {} _fuzz.cpp \; && echo kill; } | sort
+      { find src -name '*_fuzz.cpp' -exec basename {} _fuzz.cpp \; && printf '%s\n' kill sim; } | sort
       return
       ;;
   esac
@@ -270,7 +271,8 @@ cmd_help() {
 ./do build [--cuda]     build build/release/warmpath, with the cuda backend where asked
 ./do bench [FLAGS]      kernel benchmarks (Google Benchmark flags)
 ./do fuzz [NAME [SEED]] list the fuzzers, or run one on libFuzzer (FUZZ_SECONDS=900); `kill`: 200 kills of a
-                        server at random moments of a replay (FUZZ_RUNS=N for another number)
+                        server at random moments of a replay; `sim`: 1000000 random operations on a simulated
+                        engine with all tiers (FUZZ_RUNS=N for another number)
 ./do tidy               formatting, layers, sizes, dead files, vendor calls
 ./do ci                 all of test, the second compiler, the thread sanitizer
 ./do setup              install what tests need and nothing else

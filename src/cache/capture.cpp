@@ -74,7 +74,9 @@ bool PrefixCache::Impl::is_worth(const LeaseRecord& record, int64_t position, Ca
       value_of(tokens, tokens / kPageTokens, Wanted::anchor) * (capture_class == CaptureClass::ladder ? 0 : 1);
   const double victim = value(anchors[found.anchor], Wanted::anchor, now_ns);
   if (newcomer > victim * kEqualFactor) return true;
-  return newcomer * kEqualFactor >= victim && rng.percent(kNewcomerPercent);
+  const bool admitted = newcomer * kEqualFactor >= victim && rng.percent(kNewcomerPercent);
+  counters.equals_admitted += admitted;
+  return admitted;
 }
 
 std::optional<AnchorId> PrefixCache::Impl::refuse(CaptureRefusal reason) {

@@ -120,6 +120,7 @@ PrefixCache::Impl::Victim PrefixCache::Impl::victim(Wanted wanted, int32_t newco
   }
   std::erase_if(candidates, [&](const Candidate& candidate) { return candidate.value > lowest * kEqualFactor; });
   const int64_t last = static_cast<int64_t>(candidates.size()) - 1;
+  counters.victims_drawn += last > 0;
   return {candidates[static_cast<size_t>(rng.between(0, last))].anchor, EvictionReason::value};
 }
 
@@ -134,8 +135,11 @@ PrefixCache::Impl::Victim PrefixCache::Impl::victim_for_pages() {
   const auto gives_pages = [&](const Anchor& anchor) { return tree.eviction_frees_pages(anchor.node); };
   const Victim found = victim(
       Wanted::pages, 0, [&](const Anchor& anchor) { return anchor.held_until_ns <= now_ns && gives_pages(anchor); });
+  if (found.anchor != kNoAnchor) return found;
   // A hold is policy: a running sequence's promise goes before it.
-  return found.anchor != kNoAnchor ? found : victim(Wanted::pages, 0, gives_pages);
+  const Victim held = victim(Wanted::pages, 0, gives_pages);
+  counters.holds_overridden += held.anchor != kNoAnchor;
+  return held;
 }
 
 void PrefixCache::Impl::evict(Victim victim) {

@@ -146,6 +146,9 @@ struct CacheStats {
   int64_t refused_by_reason[kCaptureRefusals] = {};
   int64_t ghost_hits_by_class[kCaptureClasses] = {};  // Of the deepest ghost that the request walked through.
   int64_t evictions[kCaptureClasses][kEvictionReasons] = {};
+  int64_t victims_drawn = 0;     // Of those by value, the ones drawn from several that were worth the same.
+  int64_t equals_admitted = 0;   // Captures that won the draw against what was worth the same.
+  int64_t holds_overridden = 0;  // Evicted under a hold, for the pages that a running sequence was promised.
 
   int64_t published() const { return total(published_by_class); }
   int64_t deduped() const { return total(deduped_by_class); }

@@ -41,10 +41,17 @@ Result<void> PathTransfer::give(PathPart part) {
   return {};
 }
 
-Result<int64_t> PathTransfer::finish() {
-  std::unique_lock guard(mutex_);
-  all_given_ = true;
+void PathTransfer::all_given() {
+  {
+    const std::lock_guard guard(mutex_);
+    all_given_ = true;
+  }
   bell_->ring();
+}
+
+Result<int64_t> PathTransfer::finish() {
+  all_given();
+  std::unique_lock guard(mutex_);
   changed_.wait(guard, [&] { return result_.has_value(); });
   return *result_;
 }
@@ -55,6 +62,21 @@ void PathTransfer::abandon() {
     abandoned_ = true;
   }
   bell_->ring();
+}
+
+bool PathTransfer::can_take() {
+  const std::lock_guard guard(mutex_);
+  return !parts_.empty() || result_;
+}
+
+bool PathTransfer::can_give() {
+  const std::lock_guard guard(mutex_);
+  return parts_.size() < kPartsMax || result_;
+}
+
+bool PathTransfer::has_ended() {
+  const std::lock_guard guard(mutex_);
+  return result_.has_value();
 }
 
 void PathTransfer::end(Result<int64_t> result) {

@@ -47,6 +47,11 @@ class PathTransfer {
   Result<void> give(PathPart part);        // receive
   Result<int64_t> finish();                // Tokens that are there now, or no longer: the end of every order.
   void abandon();                          // Nobody waits for it any more.
+  void all_given();                        // receive: the first half of finish(), which does not wait.
+  // Whether take(), give() or finish() would return at once: for who drives the engine on his own thread.
+  bool can_take();
+  bool can_give();
+  bool has_ended();
 
  private:
   friend class PathTransfers;

@@ -69,6 +69,7 @@ struct DiskTier::Impl {
   DiskTierOptions options;
   FileLayer system_files;
   FileLayer* files = nullptr;
+  Clock* clock = nullptr;
   File lock;
   uint64_t root = 0;
 
@@ -225,7 +226,7 @@ void DiskTier::Impl::count_live(PartKind kind, Place place, int64_t sign) {
 // A later record of a part takes the place of an earlier one.
 bool DiskTier::Impl::know(const RecordHeader& header, Place place) {
   const auto before = index->find(header.kind, header.key);
-  if (!index->add(header, place, system_clock().now_ns())) return false;
+  if (!index->add(header, place, clock->now_ns())) return false;
   if (before) count_live(header.kind, before->place, -1);
   count_live(header.kind, place, 1);
   return true;
@@ -243,7 +244,7 @@ void DiskTier::Impl::give_up_least() {
     return bytes;
   };
   while (live() > options.limit_bytes / 8 * 5) {
-    const auto dropped = index->drop_least(system_clock().now_ns());
+    const auto dropped = index->drop_least(clock->now_ns());
     if (dropped.empty()) return;
     for (const KeptIndex::Dropped& part : dropped) count_live(part.kind, part.place, -1);
     stats.evicted += std::ssize(dropped);
@@ -416,7 +417,7 @@ bool DiskTier::Impl::read_path(const Reading& reading) {
   if (!read_part(reading.anchor, PartKind::anchor, reading, load.end, load.anchor, &load.capture_class))
     return lose(PartKind::anchor, reading.anchor);
   const std::lock_guard guard(mutex);
-  index->use(key, system_clock().now_ns());
+  index->use(key, clock->now_ns());
   return true;
 }
 
@@ -435,6 +436,7 @@ void DiskTier::Impl::read_loop() {
       ++stats.loads;
       stats.loaded_bytes += options.anchor_bytes + static_cast<int64_t>(reading.pages.size()) * options.page_bytes;
     }
+    --stats.reading;
     reading.load->good = good;
     reading.load->done.store(true, std::memory_order_release);
     guard.unlock();
@@ -452,6 +454,7 @@ Result<std::unique_ptr<DiskTier>> DiskTier::open(const DiskTierOptions& options)
   if (options.limit_bytes > 0)
     impl->options.segment_bytes = std::min(options.segment_bytes, std::max(kSegmentBytesMin, options.limit_bytes / 8));
   impl->files = options.files ? options.files : &impl->system_files;
+  impl->clock = options.clock ? options.clock : &system_clock();
   WP_TRY(impl->open_folder());
   impl->writer = std::thread([raw = impl.get()] { raw->write_loop(); });
   impl->reader = std::thread([raw = impl.get()] { raw->read_loop(); });
@@ -531,6 +534,7 @@ std::shared_ptr<DiskLoad> DiskTier::load(std::span<const TokenId> tokens, uint64
     reading.tokens.assign(tokens.begin(), tokens.begin() + load.end);
     load.pages.resize(reading.pages.size());
     impl_->readings.push_back(reading);
+    ++impl_->stats.reading;
   }
   impl_->to_read.notify_one();
   return reading.load;
@@ -547,7 +551,7 @@ void DiskTier::use(std::span<const TokenId> covered, uint64_t domain) {
   for (size_t begin = 0; begin < covered.size(); begin += kPageTokens)
     key = node_key(key, domain, covered.subspan(begin, kPageTokens));
   const std::lock_guard guard(impl_->mutex);
-  impl_->index->use(key, system_clock().now_ns());
+  impl_->index->use(key, impl_->clock->now_ns());
 }
 
 void DiskTier::flush() {

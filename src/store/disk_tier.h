@@ -34,14 +34,15 @@ struct DiskTierOptions {
   int64_t segment_bytes = int64_t{256} << 20;      // A segment is closed above this; at most an eighth of the limit.
   int64_t pending_bytes_max = int64_t{256} << 20;  // Copied and not written yet; what comes above is dropped.
   FileLayer* files = nullptr;                      // Not owned; null: the operating system's.
+  Clock* clock = nullptr;                          // Of uses, as above.
 };
 
 struct DiskTierStats {
   int64_t records = 0, bytes = 0, segments = 0, pending_bytes = 0;
   int64_t anchors = 0, anchors_pending = 0;  // Of the records; of these, not written yet.
   int64_t written = 0, written_bytes = 0, dropped = 0;
-  int64_t evicted = 0, segments_evicted = 0, moved = 0;  // Records given up, segments gone, records written again.
-  int64_t loads = 0, loaded_bytes = 0;
+  int64_t evicted = 0, segments_evicted = 0, moved = 0;    // Records given up, segments gone, records written again.
+  int64_t loads = 0, loaded_bytes = 0, reading = 0;        // Paths; under way.
   int64_t foreign = 0;                                     // Records of another model or numerics, found at start.
   int64_t torn = 0;                                        // Segments that ended in what is no record.
   int64_t write_errors = 0, read_errors = 0, corrupt = 0;  // By kind of fault.

@@ -82,6 +82,14 @@ struct PrefixCachePeer {
       }
     return false;
   }
+  static bool free_a_read_page(PrefixCache& cache) {
+    for (const auto& record : cache.impl_->records) {
+      if (!record->live || record->path.empty()) continue;
+      cache.impl_->tree.free_pages_.push_back(record->pages.front());
+      return true;
+    }
+    return false;
+  }
   static bool free_a_page_twice(PrefixCache& cache) {
     auto& pages = cache.impl_->tree.free_pages_;
     if (!pages.empty()) pages.push_back(pages.front());

@@ -48,7 +48,9 @@ Row& row_at(Pools& pools, std::span<const int32_t> pages, int64_t position) {
 struct FakeModel::Walk {
   uint64_t chain = 0xC0FFEE, pure = kNoHistory;
   int64_t position = 0;
+  uint64_t chain_before = 0;  // The last token.
   void step(TokenId token, int32_t phase) {
+    chain_before = chain;
     chain = next_chain(chain, token, phase);
     pure = next_pure(pure, token);
     ++position;
@@ -198,9 +200,11 @@ void FakeModel::run_segment(const Batch& batch, const Segment& segment, Pools& p
     walk.step(token, phase);
     pure_of_row_[static_cast<size_t>(segment.row_begin + i)] = walk.pure;
     const int64_t position = segment.position + i;
-    if (options_.fault != Fault::row_not_written || position % kPageRows != kPageRows - 1)
-      row_at(pools, segment.pages, position) = {walk.chain, walk.pure, static_cast<int32_t>(position),
-                                                token,      phase,     kWritten};
+    Row& row = row_at(pools, segment.pages, position);
+    const bool reused = options_.fault == Fault::rows_reused && segment.source == StateSource::anchor &&
+                        row.written == kWritten && row.position == position;
+    const bool lost = options_.fault == Fault::row_not_written && position % kPageRows == kPageRows - 1;
+    if (!reused && !lost) row = {walk.chain, walk.pure, static_cast<int32_t>(position), token, phase, kWritten};
     if (walk.position % kPageRows != 0) continue;
     on_grid[0] = on_grid[1];
     on_grid[1] = walk;
@@ -230,7 +234,9 @@ void FakeModel::capture(const Segment& segment, int64_t index, const Walk& walk,
       options_.fault == Fault::silent_partial_capture || options_.fault == Fault::honest_partial_capture;
   for (int32_t layer = 0; layer < kLayers; ++layer) {
     const bool skipped = partial && layer == 1;
-    if (!skipped) (options_.fault == Fault::capture_off_by_64 ? earlier : walk).store(pools.anchor(anchor), layer);
+    Walk part = options_.fault == Fault::capture_off_by_64 ? earlier : walk;
+    if (options_.fault == Fault::pending_row_dropped && layer == 2) part.chain = part.chain_before;
+    if (!skipped) part.store(pools.anchor(anchor), layer);
     if (!skipped || options_.fault == Fault::silent_partial_capture) pools.add_receipt(anchor);
   }
 }

@@ -31,7 +31,9 @@ enum class Fault : uint8_t {
   capture_at_pass_end,     // The anchor holds the state at the end of the segment.
   row_not_written,         // The last row of each page stays as it was.
   slot_not_written,        // The state is not stored.
-  anchor_written           // A pass writes to the anchor that it reads its state from.
+  anchor_written,          // A pass writes to the anchor that it reads its state from.
+  rows_reused,             // A pass that begins at an anchor takes the rows that lie above it for its own.
+  pending_row_dropped      // A layer's part of the anchor lacks the last token before it: keys that were still pending.
 };
 
 struct FakeModelOptions {

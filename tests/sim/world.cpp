@@ -3,57 +3,92 @@
 #include <algorithm>
 
 #include "core/log.h"
+#include "testing/cache_peer.h"
 
 namespace wp::sim {
 namespace {
 
 using testing::FakeModel;
 
-constexpr TokenId kEndToken = 1, kPoisonToken = 63;
-constexpr int64_t kContext = 1024;
+constexpr int64_t kRamBlockBytes = 4096;
+constexpr int64_t kPatienceNs = 3'000'000'000;  // With a disk that stands still, at a time.
+
+// Those that the engine can meet. No fingerprint but the disk's own is compared here; and nobody is admitted while an
+// anchor is being written (cache_test reaches that).
+bool can_be_met(MissReason reason) {
+  return reason != MissReason::model_changed && reason != MissReason::adapter_changed &&
+         reason != MissReason::incomplete;
+}
 
 }  // namespace
 
 std::vector<std::string> World::all_marks() {
-  return {"arrived",
-          "extended",
-          "branched",
-          "repeated",
-          "restored",
-          "repeat restored",
-          "overloaded",
-          "too long",
-          "stop",
-          "length",
-          "numeric",
-          "sampled",
-          "log-probs",
-          "prompt log-probs",
-          "cancelled in queue",
-          "cancelled in prefill",
-          "cancelled in decode",
-          "dropped",
-          "all cancelled",
-          "flushed",
-          "held",
-          "paused",
-          "shared a pass",
-          "captures refused",
-          "captures dropped",
-          "evicted",
-          "published",
-          "deduped",
-          "branch captured",
-          "waited for a prefix",
-          "turn consolidated",
-          "turn gave way",
-          "turn dropped",
-          "turn not in time",
-          "turn restored",
-          "waited for room"};
+  std::vector<std::string> marks{"arrived",
+                                 "extended",
+                                 "branched",
+                                 "repeated",
+                                 "restored",
+                                 "repeat restored",
+                                 "overloaded",
+                                 "too long",
+                                 "stop",
+                                 "length",
+                                 "numeric",
+                                 "sampled",
+                                 "log-probs",
+                                 "prompt log-probs",
+                                 "cancelled in queue",
+                                 "cancelled in prefill",
+                                 "cancelled in decode",
+                                 "dropped",
+                                 "all cancelled",
+                                 "flushed",
+                                 "held",
+                                 "paused",
+                                 "shared a pass",
+                                 "captures dropped",
+                                 "waited for a prefix",
+                                 "turn consolidated",
+                                 "turn gave way",
+                                 "turn dropped",
+                                 "turn not in time",
+                                 "waited for room",
+                                 "other domain",
+                                 "pinned",
+                                 "restarted",
+                                 "killed",
+                                 "disk stood still",
+                                 "disk given up",
+                                 "hold denied",
+                                 "hold overridden",
+                                 "victim drawn",
+                                 "equal admitted",
+                                 "ghost hit",
+                                 "deduped",
+                                 "ram: evicted",
+                                 "ram: refused",
+                                 "disk: evicted",
+                                 "disk: segment evicted",
+                                 "disk: moved",
+                                 "disk: torn",
+                                 "disk: foreign",
+                                 "disk: dropped",
+                                 "disk: write error",
+                                 "disk: read error",
+                                 "disk: corrupt"};
+  for (int i = 0; i < kEvictionReasons; ++i) marks.push_back(cat("evicted: ", name(static_cast<EvictionReason>(i))));
+  for (int i = 0; i < kCaptureRefusals; ++i) marks.push_back(cat("refused: ", name(static_cast<CaptureRefusal>(i))));
+  for (int i = 0; i < kTiers; ++i) marks.push_back(cat("restored from ", name(static_cast<Tier>(i))));
+  for (int i = 0; i < kCaptureClasses; ++i)
+    for (const char* event : {"published ", "restored "})
+      marks.push_back(cat(event, letter(static_cast<CaptureClass>(i))));
+  for (int i = 0; i < kMissReasons; ++i)
+    if (can_be_met(static_cast<MissReason>(i))) marks.push_back(cat("miss: ", name(static_cast<MissReason>(i))));
+  for (const std::string& mark : SimulatedSlots::all_marks()) marks.push_back(mark);
+  return marks;
 }
 
-World::World(Seed seed, const WorldOptions& options) : rng_(seed) {
+World::World(Seed seed, const WorldOptions& options) : options_(options), rng_(seed) {
   configure_log({.level = LogLevel::error});
   limits_.context_tokens = kContext;
   limits_.sequences = static_cast<int32_t>(rng_.between(1, 6));
@@ -85,8 +120,46 @@ World::World(Seed seed, const WorldOptions& options) : rng_(seed) {
                           limits_.sequences * model.decode_row_ns + model.pass_ns);
   model_ = std::make_unique<FakeModel>(model);
   device_ = std::move(Device::make(DeviceKind::ref, 1)).value();
-  core_ = std::move(EngineCore::make(*model_, *device_, limits_, clock_)).value();
+  const bool lies = options.sabotage == Sabotage::lying_disk;
+  if (rng_.percent(60) && !lies) limits_.ram_bytes = kRamBlockBytes * rng_.between(4, rng_.percent(30) ? 10 : 120);
+  if (rng_.percent(60) || lies)
+    disk_ = std::make_unique<SimulatedDisk>(
+        rng_.next(), model_->info(), clock_,
+        SimulatedDiskOptions{.limit_bytes = rng_.between(200, 700) << 10, .faulty = rng_.percent(50), .lies = lies});
+  known_.set_origin(numerics_);
+  slots_ = std::make_unique<SimulatedSlots>(
+      rng_.next(), known_, [this](const std::string& name) { mark(name); },
+      [this](const std::string& what) { wrong(what); });
   for (int i = 0; i < 3; ++i) stems_.push_back(tokens(rng_.between(70, 400)));
+  start();
+}
+
+void World::start() {
+  core_ = std::move(EngineCore::make(*model_, *device_, limits_, clock_, disk_ ? &disk_->tier() : nullptr)).value();
+  submitted_ = 0;
+}
+
+// In order or cut off; then the disk has what was on its way, or is killed too. Sometimes the kernels are others.
+void World::restart() {
+  if (rng_.percent(50)) finish_all();
+  else cut_off();
+  if (!problem_.empty()) return;
+  clients_.clear();
+  core_.reset();
+  mark("restarted");
+  if (rng_.percent(30)) {
+    numerics_ = 3 - numerics_;
+    known_.set_origin(numerics_);
+    slots_->forget_saved();
+  }
+  if (disk_) {
+    const bool killed = rng_.percent(50);
+    if (killed) mark("killed");
+    disk_->restart(killed, numerics_);
+  } else {
+    known_.clear();
+  }
+  start();
 }
 
 std::vector<TokenId> World::tokens(int64_t count) {
@@ -105,31 +178,40 @@ void World::run(int64_t operations) {
 }
 
 void World::operate() {
-  const int64_t dice = rng_.between(0, 999);
-  if (dice < 110) {
-    arrive();
-  } else if (dice < 760) {
+  const int64_t dice = rng_.between(0, 2039);
+  if (dice < 220) {
+    const GenerateRequest request = invent();  // Alike several times, as n = 3 is.
+    for (int64_t left = rng_.percent(10) ? rng_.between(2, 4) : 1; left > 0; --left) arrive(request);
+  } else if (dice < 1510) {
     step();
-  } else if (dice < 945) {
+  } else if (dice < 1880) {
     for (Client& client : clients_)
       if (rng_.percent(client.reading_percent)) read(client, false);
     std::erase_if(clients_, [](const Client& client) { return client.finished; });
-  } else if (dice < 985) {
+  } else if (dice < 1960) {
     leave_one();
-  } else if (dice < 987) {
+  } else if (dice < 1962) {
     core_->cancel_all();
     for (Client& client : clients_) client.cancelled = true;
     mark("all cancelled");
-  } else if (dice < 990) {
+  } else if (dice < 1965) {
     core_->flush_cache();
     mark("flushed");
-  } else if (dice < 992) {
+  } else if (dice < 1970) {
     consolidate();
-  } else if (dice < 996) {
+  } else if (dice < 1978) {
     core_->hold_conversation(cat("conversation-", rng_.between(0, 5)));
     mark("held");
+  } else if (dice < 1982) {
+    restart();
+  } else if (dice < 2022) {
+    slots_->begin(*core_);
+  } else if (dice < 2026) {
+    if (disk_) disk_->stand_still(!disk_->stands_still());
+    if (disk_ && disk_->stands_still()) mark("disk stood still");
   } else if (core_->stats().decoding == 0) {  // Else it would look like a stall.
-    clock_.advance(rng_.between(1, 1'000'000'000));
+    const bool still = disk_ && disk_->stands_still();
+    clock_.advance(rng_.between(1, still ? 2 * kPatienceNs : rng_.percent(10) ? 900'000'000'000 : 1'000'000'000));
   }
 }
 
@@ -142,104 +224,22 @@ void World::consolidate() {
   turn.tokens.insert(turn.tokens.end(), answer.begin(), answer.end());
   if (rng_.percent(10)) turn.tokens.push_back(kPoisonToken);
   if (rng_.percent(50)) turn.tokens.resize(turn.tokens.size() + 64, token());
+  if (options_.sabotage == Sabotage::share_domains) turn.domain = 0;
+  else known_.add(turn.domain, turn.tokens);
   core_->consolidate(std::move(turn));
 }
 
-// A new conversation on one of the stems, or an old prompt: extended, cut and continued, or as it was.
-std::vector<TokenId> World::invent_prompt(GenerateRequest& request) {
-  const int64_t kind = past_.empty() ? 0 : rng_.between(0, 99);
-  if (kind >= 30) {
-    const GenerateRequest& old = past_[static_cast<size_t>(rng_.between(0, static_cast<int64_t>(past_.size()) - 1))];
-    std::vector<TokenId> prompt = old.tokens;
-    request.cache = old.cache;
-    if (kind >= 85) {
-      mark("repeated");
-      return prompt;
-    }
-    if (kind < 70) {
-      const auto answer = testing::fake_answer(*model_, old).tokens;
-      prompt.insert(prompt.end(), answer.begin(), answer.end());
-      request.cache.continues = true;
-      mark("extended");
-    } else {
-      prompt.resize(static_cast<size_t>(rng_.between(1, static_cast<int64_t>(prompt.size()))));
-      mark("branched");
-    }
-    const auto more = tokens(rng_.between(1, rng_.percent(70) ? 130 : 400));
-    prompt.insert(prompt.end(), more.begin(), more.end());
-    if (static_cast<int64_t>(prompt.size()) < kContext) return prompt;
-  }
-  request.cache = {};
-  request.cache.conversation = rng_.percent(70) ? cat("conversation-", rng_.between(0, 5)) : "";
-  std::vector<TokenId> prompt = rng_.percent(80) ? stems_[static_cast<size_t>(rng_.between(0, 2))] : tokens(1);
-  const auto more = tokens(rng_.between(0, rng_.percent(60) ? 100 : 600));
-  prompt.insert(prompt.end(), more.begin(), more.end());
-  return prompt;
-}
-
-void World::invent_captures(GenerateRequest& request, int64_t stem) {
-  const auto n = static_cast<int64_t>(request.tokens.size());
-  auto& points = request.cache.captures;
-  points.clear();
-  if (rng_.percent(80)) points.push_back({stem / 64 * 64, CaptureClass::system});
-  if (rng_.percent(90)) points.push_back({std::max<int64_t>(0, n - rng_.between(1, 40)) / 64 * 64, CaptureClass::tail});
-  for (int i = 0; i < 3; ++i)
-    if (rng_.percent(40)) points.push_back({rng_.between(0, n) / 64 * 64, CaptureClass::user});
-  if (rng_.percent(5)) points.push_back({rng_.between(-100, n + 100), CaptureClass::user});  // Off the grid, mostly.
-}
-
-void World::invent_sampling(GenerateRequest& request) {
-  SamplingParams& sampling = request.sampling;
-  if (rng_.percent(50)) {
-    sampling.temperature = static_cast<float>(rng_.between(1, 20)) / 10;
-    sampling.seed = rng_.next();
-    if (rng_.percent(50)) sampling.top_k = static_cast<int32_t>(rng_.between(1, 80));
-    if (rng_.percent(50)) sampling.top_p = static_cast<float>(rng_.real());
-    if (rng_.percent(30)) sampling.min_p = static_cast<float>(rng_.real()) / 4;
-    mark("sampled");
-  }
-  if (rng_.percent(30)) sampling.repetition_penalty = 1.0f + static_cast<float>(rng_.real());
-  if (rng_.percent(30)) sampling.presence_penalty = static_cast<float>(rng_.real());
-  if (rng_.percent(30)) sampling.frequency_penalty = static_cast<float>(rng_.real());
-  if (rng_.percent(20)) sampling.logit_bias = {{token(), 5.0f}, {token(), -5.0f}};
-  if (rng_.percent(30)) {
-    sampling.top_logprobs = static_cast<int32_t>(rng_.between(0, 5));
-    mark("log-probs");
-  }
-}
-
-GenerateRequest World::invent() {
-  GenerateRequest request;
-  request.tokens = invent_prompt(request);
-  const auto n = static_cast<int64_t>(request.tokens.size());
-  if (rng_.percent(1)) request.tokens.back() = kPoisonToken;
-  request.id = cat("r-", arrivals_);
-  request.max_tokens = std::max<int64_t>(1, std::min(rng_.between(1, rng_.percent(80) ? 30 : 200), kContext - n));
-  if (rng_.percent(2)) request.max_tokens = kContext + 1 - n;  // One too many.
-  if (rng_.percent(80)) request.stop_tokens = {kEndToken};
-  request.min_tokens = rng_.percent(20) ? rng_.between(0, 20) : 0;
-  request.vocabulary_limit = rng_.percent(20) ? 40 : 0;
-  request.progress = rng_.percent(30);
-  request.cache.enabled = !rng_.percent(5);
-  if (rng_.percent(3)) {
-    request.prompt_logprobs = true;
-    mark("prompt log-probs");
-  }
-  invent_captures(request, static_cast<int64_t>(stems_[0].size()));
-  invent_sampling(request);
-  return request;
-}
-
-void World::arrive() {
+void World::arrive(GenerateRequest request) {
   if (clients_.size() >= 24) return;
-  ++arrivals_;
   Client client;
-  client.request = invent();
+  client.request = std::move(request);
   client.repeat = std::any_of(past_.begin(), past_.end(),
                               [&](const GenerateRequest& old) { return old.tokens == client.request.tokens; });
   const auto n = static_cast<int64_t>(client.request.tokens.size());
   const int64_t waiting = core_->stats().waiting;
-  auto channel = core_->submit(client.request);
+  GenerateRequest sent = client.request;
+  if (options_.sabotage == Sabotage::share_domains) sent.cache.domain = 0;
+  auto channel = core_->submit(std::move(sent));
   if (!channel.ok()) {
     const bool too_long = n + client.request.max_tokens > kContext;
     if (channel.error().code == ErrorCode::too_long && too_long) return mark("too long");
@@ -249,6 +249,9 @@ void World::arrive() {
   if (n + client.request.max_tokens > kContext) return wrong("a request that cannot fit was taken");
   mark("arrived");
   ++submitted_;
+  known_.add(client.request.cache.domain, client.request.tokens);
+  for (const CapturePoint& point : client.request.cache.captures)
+    if (point.pin_ns > 0) mark("pinned");
   client.channel = *channel;
   client.expected = testing::fake_answer(*model_, client.request);
   const int64_t speed = rng_.between(0, 9);
@@ -267,25 +270,32 @@ void World::leave_one() {
     client.cancelled = true;
     return;
   }
-  if (!client.finished) ++dropped_;
   client.channel->drop();
   clients_.erase(clients_.begin() + at);
   mark("dropped");
 }
 
-void World::step() {
-  core_->step();
-  check_step();
+bool World::step() {
+  if (options_.sabotage == Sabotage::evict_a_read_path && sabotage()) ++sabotaged_;
+  const bool any = core_->step();
+  if (disk_) disk_->settle();
+  check_step();  // First: of a client of /slots that goes away the engine learns in the next step.
+  slots_->after_step();
+  return any;
+}
+
+bool World::sabotage() {
+  return rng_.percent(10) && PrefixCachePeer::free_a_read_page(const_cast<PrefixCache&>(core_->cache()));
 }
 
 void World::check_step() {
-  core_->check();  // Aborts: C1 to C5, conservation, cached + computed == prompt.
+  if (options_.check) core_->check();  // Aborts: C1 to C5, conservation, cached + computed == prompt.
   if (const std::string found = model_->violation(); !found.empty()) return wrong(found);
   const EngineStats stats = core_->stats();
   const bool consolidating = stats.consolidation.waiting > 0 && stats.running == 0;
   if (stats.cache.anchors_pending > consolidating) wrong("an anchor is pending between steps");
   if (stats.running > limits_.sequences || stats.waiting > limits_.queue_max) wrong("more runs or waits than may");
-  if (stats.running + stats.waiting == 0 && !consolidating && stats.cache.pages_leased != 0)
+  if (stats.running + stats.waiting == 0 && !consolidating && !slots_->busy() && stats.cache.pages_leased != 0)
     wrong("pages are leased by nobody");
   if (stats.stall_ns_max > limits_.stall_ns)
     wrong(cat("a stream stood still for ", stats.stall_ns_max, " ns, allowed are ", limits_.stall_ns));
@@ -314,6 +324,9 @@ void World::see(Client& client, const TokenEvent& event) {
       const bool asked = client.request.prompt_logprobs;
       if (event.prompt_logprobs.size() != (asked ? client.request.tokens.size() - 1 : 0)) wrong("prompt log-probs");
       if (event.stats.cached_tokens > 0) mark(client.repeat ? "repeat restored" : "restored");
+      if (event.stats.cached_tokens > known_.known(client.request.cache.domain, client.request.tokens, 1))
+        wrong(cat(client.request.id, ": restored ", event.stats.cached_tokens, " tokens, more than its domain knows"));
+      if (disk_ && disk_->stands_still() && event.stats.miss == MissReason::tier_fail) mark("disk given up");
       break;
     }
     case TokenEvent::Kind::progress:
@@ -335,7 +348,6 @@ void World::see(Client& client, const TokenEvent& event) {
 
 void World::see_finish(Client& client, const TokenEvent& event) {
   client.finished = true;
-  ++finished_;
   const RequestStats& stats = event.stats;
   const auto n = static_cast<int64_t>(client.request.tokens.size());
   if (stats.prompt_tokens != n || stats.cached_tokens + stats.computed_tokens != n)
@@ -359,11 +371,34 @@ void World::see_finish(Client& client, const TokenEvent& event) {
 // Everybody reads: whatever was submitted must end, and all must be given back.
 void World::finish_all() {
   if (rng_.percent(50)) core_->drain();
-  for (int64_t quiet = 0; quiet < 3 && problem_.empty();) {
+  if (disk_ && rng_.percent(50)) disk_->stand_still(false);
+  for (int64_t quiet = 0; quiet < 6 && problem_.empty();) {
     for (Client& client : clients_) read(client, true);
-    quiet = core_->step() ? 0 : quiet + 1;
-    check_step();
+    const bool moving = slots_->busy();
+    quiet = step() || moving ? 0 : quiet + 1;
+    slots_->after_step(true);
+    if (quiet > 1 && disk_ && disk_->stands_still()) clock_.advance(kPatienceNs);
   }
+  check_totals();
+  if (!problem_.empty()) return;
+  core_->flush_cache();
+  step();
+  const CacheStats cache = core_->stats().cache;
+  if (cache.pages_free != cache.pages_total || cache.anchors_free != cache.anchors_total)
+    wrong("pages or anchors are lost");
+  mark_stats();
+}
+
+// The engine ends with whatever runs.
+void World::cut_off() {
+  slots_->begin(*core_);
+  if (rng_.percent(50)) step();
+  core_->shut_down();
+  for (Client& client : clients_) {
+    client.cancelled = true;
+    read(client, true);
+  }
+  slots_->after_step(true);
   check_totals();
   mark_stats();
 }
@@ -372,20 +407,15 @@ void World::check_totals() {
   if (!problem_.empty()) return;
   for (const Client& client : clients_)
     if (!client.finished) wrong(cat(client.request.id, ": never finished"));
+  if (slots_->busy()) wrong("a slot is still being moved at the end");
   if (!core_->idle()) wrong("not idle at the end");
   const EngineStats stats = core_->stats();
   const int64_t ended = stats.finished_stop + stats.finished_length + stats.finished_error + stats.cancelled_queued +
                         stats.cancelled_prefill + stats.cancelled_decode;
   if (stats.requests_total != submitted_ || ended != submitted_) wrong("requests and ends differ in number");
-  if (stats.consolidation.waiting != 0) wrong("a turn waits that nobody will consolidate");
-  if (stats.running + stats.waiting + stats.cache.pages_leased + stats.cache.anchors_pending != 0)
-    wrong("something was not given back");
-  core_->flush_cache();
-  core_->step();
-  check_step();
-  const CacheStats cache = core_->stats().cache;
-  if (cache.pages_free != cache.pages_total || cache.anchors_free != cache.anchors_total)
-    wrong("pages or anchors are lost");
+  if (stats.running + stats.waiting != 0) wrong("something runs or waits at the end");
+  const CacheStats cache = core_->cache().stats();
+  if (cache.pages_leased + cache.anchors_pending != 0) wrong("something was not given back");
 }
 
 void World::mark_stats() {
@@ -395,20 +425,55 @@ void World::mark_stats() {
   add("cancelled in prefill", stats.cancelled_prefill);
   add("cancelled in decode", stats.cancelled_decode);
   add("paused", stats.pauses);
-  add("shared a pass", model_->shared_passes());
-  add("captures refused", stats.cache.captures_refused());
+  marks_["shared a pass"] = model_->shared_passes();
   add("captures dropped", stats.captures_dropped);
-  add("published", stats.cache.published());
-  add("deduped", stats.cache.deduped());
-  for (int reason = 0; reason < kEvictionReasons; ++reason)
-    add("evicted", stats.cache.evictions_for(static_cast<EvictionReason>(reason)));
   add("waited for a prefix", stats.shared_prefills);
   add("turn consolidated", stats.consolidation.done);
   add("turn gave way", stats.consolidation.gave_way);
   add("turn dropped", stats.consolidation.dropped);
   add("turn not in time", stats.consolidation.tokens_request);
-  add("turn restored", stats.cache.hit_tokens_by_class[static_cast<size_t>(CaptureClass::assistant)]);
-  add("branch captured", stats.cache.hit_tokens_by_class[static_cast<size_t>(CaptureClass::branch)]);
+  for (int i = 0; i < kMissReasons; ++i) {
+    const auto reason = static_cast<MissReason>(i);
+    if (can_be_met(reason)) marks_[cat("miss: ", name(reason))] += stats.misses[i];
+    else if (stats.misses[i] > 0) wrong(cat("a miss for a reason that cannot be: ", name(reason)));
+  }
+  mark_cache(stats.cache);
+  mark_tiers(stats);
+}
+
+void World::mark_cache(const CacheStats& cache) {
+  for (int i = 0; i < kEvictionReasons; ++i) {
+    const auto reason = static_cast<EvictionReason>(i);
+    marks_[cat("evicted: ", name(reason))] += cache.evictions_for(reason);
+  }
+  for (int i = 0; i < kCaptureRefusals; ++i)
+    marks_[cat("refused: ", name(static_cast<CaptureRefusal>(i)))] += cache.refused_by_reason[i];
+  for (int i = 0; i < kCaptureClasses; ++i) {
+    const char of_class = letter(static_cast<CaptureClass>(i));
+    marks_[cat("published ", of_class)] += cache.published_by_class[i];
+    marks_[cat("restored ", of_class)] += cache.hit_tokens_by_class[i];
+  }
+  marks_["deduped"] += cache.deduped();
+  marks_["hold denied"] += cache.hold_denials;
+  marks_["hold overridden"] += cache.holds_overridden;
+  marks_["victim drawn"] += cache.victims_drawn;
+  marks_["equal admitted"] += cache.equals_admitted;
+  marks_["ghost hit"] += cache.ghost_hits();
+}
+
+void World::mark_tiers(const EngineStats& stats) {
+  for (int i = 0; i < kTiers; ++i) marks_[cat("restored from ", name(static_cast<Tier>(i)))] += stats.restores[i];
+  marks_["ram: evicted"] += stats.ram.evicted;
+  marks_["ram: refused"] += stats.ram.refused;
+  marks_["disk: evicted"] += stats.disk.evicted;
+  marks_["disk: segment evicted"] += stats.disk.segments_evicted;
+  marks_["disk: moved"] += stats.disk.moved;
+  marks_["disk: torn"] += stats.disk.torn;
+  marks_["disk: foreign"] += stats.disk.foreign;
+  marks_["disk: dropped"] += stats.disk.dropped;
+  marks_["disk: write error"] += stats.disk.write_errors;
+  marks_["disk: read error"] += stats.disk.read_errors;
+  marks_["disk: corrupt"] += stats.disk.corrupt;
 }
 
 }  // namespace wp::sim
