@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <vector>
 
 #include "core/rng.h"
@@ -38,6 +39,27 @@ TEST(IndexOfLargest, FindsItAnywhere) {
     ASSERT_EQ(index_of_largest(values), at);
     values[at] = -1e30f;
   }
+}
+
+TEST(IndexOfLargest, OfThoseWithABit) {
+  Rng rng(2);
+  for (const size_t size : {1, 63, 64, 65, 128, 1000, 4099})
+    for (int repeat = 0; repeat < 60; ++repeat) {
+      std::vector<float> values(size);
+      for (float& value : values) {
+        const auto drawn = static_cast<float>(rng.between(-4, 3));
+        value = drawn == 0 && rng.percent(50) ? -0.0f : rng.percent(3) ? -INFINITY : drawn * 0.25f;
+      }
+      const int64_t density = rng.between(0, 100);
+      std::vector<uint64_t> mask((size + 63) / 64);
+      size_t want = size;
+      for (size_t i = 0; i < size; ++i) {
+        if (!rng.percent(density)) continue;
+        mask[i / 64] |= uint64_t{1} << (i % 64);
+        if (want == size || values[i] > values[want]) want = i;
+      }
+      ASSERT_EQ(index_of_largest(values, mask), want) << size << " " << repeat;
+    }
 }
 
 }  // namespace
