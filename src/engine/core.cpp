@@ -45,6 +45,7 @@ const char* name(FinishReason reason) {
   switch (reason) {
     case FinishReason::stop: return "stop";
     case FinishReason::length: return "length";
+    case FinishReason::stuck: return "stuck";
     case FinishReason::cancelled: return "cancelled";
     case FinishReason::error: return "error";
   }
@@ -408,6 +409,7 @@ void EngineCore::end(std::unique_ptr<Sequence> sequence, FinishReason reason, st
   switch (reason) {
     case FinishReason::stop: ++counts_.finished_stop; break;
     case FinishReason::length: ++counts_.finished_length; break;
+    case FinishReason::stuck: ++counts_.finished_stuck; break;
     case FinishReason::error: ++counts_.finished_error; break;
     case FinishReason::cancelled: break;  // Counted by phase.
   }

@@ -174,6 +174,8 @@ void EngineCore::take_token(Sequence& sequence, Sampled sampled) {
   const int64_t now_ns = clock_.now_ns();
   note_gap(sequence, now_ns);
   const GenerateRequest& request = sequence.request;
+  if (sampled.end == Sampled::End::whole) return end_running(sequence, FinishReason::stop);
+  if (sampled.end == Sampled::End::stuck) return end_running(sequence, FinishReason::stuck);
   sequence.tokens.push_back(sampled.token);
   ++sequence.generated;
   ++counts_.generated_tokens;

@@ -17,6 +17,7 @@
 #include "model/model.h"
 #include "store/disk_tier.h"
 #include "store/ram_tier.h"
+#include "text/grammar/token_grammar.h"
 
 namespace wp {
 
@@ -51,6 +52,8 @@ struct GenerateRequest {
   int64_t min_tokens = 0;        // Stop tokens are masked before.
   TokenId vocabulary_limit = 0;  // Ids at or above are never sampled; 0: no limit.
   SamplingParams sampling;
+  // The answer keeps to it, and ends only where it may; null: none.
+  std::shared_ptr<const TokenGrammar> grammar;
   CacheHints cache;
   bool prompt_logprobs = false;  // A log-probability for each prompt token after the first; bypasses the cache.
   bool progress = false;         // Progress events during prefill.
@@ -71,8 +74,11 @@ enum class Tier : uint8_t { device, ram, disk };
 constexpr int kTiers = 3;
 const char* name(Tier tier);
 
-enum class FinishReason : uint8_t { stop, length, cancelled, error };
+// stuck: no token may follow under the request's grammar, and the answer may not end there either.
+enum class FinishReason : uint8_t { stop, length, stuck, cancelled, error };
 const char* name(FinishReason reason);
+// The answer stops where the model would have gone on.
+constexpr bool was_cut(FinishReason reason) { return reason == FinishReason::length || reason == FinishReason::stuck; }
 
 struct TokenLogprob {
   TokenId token;
@@ -174,7 +180,7 @@ struct SlotStats {
 struct EngineStats {
   int64_t running = 0, waiting = 0, prefilling = 0, decoding = 0;
   int64_t requests_total = 0, cancelled_queued = 0, cancelled_prefill = 0, cancelled_decode = 0;
-  int64_t finished_stop = 0, finished_length = 0, finished_error = 0;
+  int64_t finished_stop = 0, finished_length = 0, finished_stuck = 0, finished_error = 0;
   int64_t prompt_tokens = 0, generated_tokens = 0, computed_tokens = 0;
   int64_t prefill_ns = 0, decode_ns = 0, steps_prefill = 0, steps_decode = 0;
   int64_t pages_total = 0, slots_total = 0;

@@ -348,8 +348,9 @@ TEST_F(EngineTest, ManyThreadsSubmitReadAndLeave) {
   EXPECT_GT(completed, 0);
   EXPECT_EQ(stats.running + stats.waiting, 0);
   EXPECT_EQ(stats.cache.pages_leased, 0);
-  EXPECT_EQ(stats.requests_total, stats.finished_stop + stats.finished_length + stats.finished_error +
-                                      stats.cancelled_queued + stats.cancelled_prefill + stats.cancelled_decode);
+  EXPECT_EQ(stats.requests_total, stats.finished_stop + stats.finished_length + stats.finished_stuck +
+                                      stats.finished_error + stats.cancelled_queued + stats.cancelled_prefill +
+                                      stats.cancelled_decode);
 }
 
 // A conversation of which every turn adds an answer and a message, with the time between turns that lets the finished

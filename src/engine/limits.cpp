@@ -74,6 +74,8 @@ Result<void> check_request(const GenerateRequest& request, const EngineLimits& l
   WP_TRY(expect_range("min_tokens", request.min_tokens, 0, std::numeric_limits<int64_t>::max()));
   WP_TRY(expect_range("vocabulary_limit", int64_t{request.vocabulary_limit}, 0, info.vocabulary));
   WP_TRY(expect_range("captures", static_cast<int64_t>(request.cache.captures.size()), 0, kCapturesMax));
+  if (request.grammar)
+    WP_TRY(expect_range("grammar vocabulary", int64_t{request.grammar->trie().vocabulary()}, 1, info.vocabulary));
   return check_sampling(request.sampling);
 }
 

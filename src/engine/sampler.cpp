@@ -40,7 +40,12 @@ class Ordered {
   size_t sorted_ = 0;
 };
 
-TokenId best_of(std::span<const float> logits) { return static_cast<TokenId>(index_of_largest(logits)); }
+// -1: none has a bit. An empty mask hides nothing.
+TokenId best_of(std::span<const float> logits, std::span<const uint64_t> mask = {}) {
+  if (mask.empty()) return static_cast<TokenId>(index_of_largest(logits));
+  const size_t best = index_of_largest(logits, mask);
+  return best < logits.size() ? static_cast<TokenId>(best) : -1;
+}
 
 double sum_of_mass(std::span<const Candidate> candidates) {
   double sum = 0;
@@ -81,10 +86,12 @@ double log_sum_exp(std::span<const float> logits) {
 
 SamplerScratch::SamplerScratch(int64_t vocabulary) : adjusted(static_cast<size_t>(vocabulary)) {
   candidates.reserve(static_cast<size_t>(vocabulary));
+  mask.reserve((static_cast<size_t>(vocabulary) + 63) / 64);
 }
 
 Sampler::Sampler(const GenerateRequest& request)
     : params_(request.sampling), vocabulary_limit_(request.vocabulary_limit), min_tokens_(request.min_tokens) {
+  if (request.grammar) grammar_ = std::make_unique<GrammarMatcher>(request.grammar);
   if (!request.ignore_stop_tokens) stop_tokens_ = request.stop_tokens;
   if (params_.repetition_penalty != 1.0f) {
     prompt_tokens_ = request.tokens;
@@ -119,15 +126,38 @@ void Sampler::adjust(std::span<float> logits) const {
       if (inside(id)) logits[static_cast<size_t>(id)] = kMasked;
 }
 
-TokenId Sampler::draw(std::span<const float> logits, int64_t position, SamplerScratch& scratch) const {
-  const TokenId best_id = best_of(logits);
+std::span<const uint64_t> Sampler::mask_of(size_t size, std::vector<uint64_t>& mask) {
+  if (!grammar_) return {};
+  const std::span<const uint64_t> allowed = grammar_->allowed();
+  mask.assign((size + 63) / 64, 0);
+  std::copy_n(allowed.begin(), std::min(allowed.size(), mask.size()), mask.begin());
+  if (size % 64 != 0) mask.back() &= (uint64_t{1} << (size % 64)) - 1;
+  const bool may_end = grammar_->may_end() && generated_ >= min_tokens_;
+  for (const TokenId id : stop_tokens_) {
+    if (id < 0 || static_cast<size_t>(id) >= size) continue;
+    const uint64_t bit = uint64_t{1} << (id % 64);
+    uint64_t& word = mask[static_cast<size_t>(id) / 64];
+    word = may_end ? word | bit : word & ~bit;
+  }
+  return mask;
+}
+
+TokenId Sampler::draw(std::span<const float> logits, std::span<const uint64_t> mask, TokenId best_id, int64_t position,
+                      SamplerScratch& scratch) const {
   const double best = logits[static_cast<size_t>(best_id)];
   if (best == kMasked) return best_id;  // Every id is masked: there is nothing to draw from.
   std::vector<Candidate>& pool = scratch.candidates;
   pool.clear();
-  for (size_t i = 0; i < logits.size(); ++i) {
+  const auto consider = [&](size_t i) {
     const double scaled = (logits[i] - best) / params_.temperature;
     if (scaled >= kNegligible) pool.push_back({logits[i], static_cast<TokenId>(i), std::exp(scaled)});
+  };
+  if (mask.empty()) {
+    for (size_t i = 0; i < logits.size(); ++i) consider(i);
+  } else {
+    for (size_t word = 0; word < mask.size(); ++word)
+      for (uint64_t bits = mask[word]; bits != 0; bits &= bits - 1)
+        consider(word * 64 + static_cast<size_t>(std::countr_zero(bits)));
   }
   if (params_.top_k > 0 && static_cast<size_t>(params_.top_k) < pool.size()) {
     std::nth_element(pool.begin(), pool.begin() + params_.top_k, pool.end(), goes_before);
@@ -164,7 +194,18 @@ std::optional<Sampled> Sampler::sample(std::span<const float> logits, int64_t po
     row = adjusted;
   }
   Sampled out;
-  out.token = params_.temperature > 0.0f ? draw(row, position, scratch) : best_of(row);
+  const std::span<const uint64_t> mask = mask_of(row.size(), scratch.mask);
+  const TokenId best = best_of(row, mask);
+  if (best < 0) {
+    out.end = grammar_->may_end() ? Sampled::End::whole : Sampled::End::stuck;
+    return out;
+  }
+  out.token = params_.temperature > 0.0f ? draw(row, mask, best, position, scratch) : best;
+  const bool stops = std::find(stop_tokens_.begin(), stop_tokens_.end(), out.token) != stop_tokens_.end();
+  if (grammar_ && !stops && !grammar_->advance(out.token)) {  // Deeper than any reader goes.
+    out.end = Sampled::End::stuck;
+    return out;
+  }
   if (params_.top_logprobs >= 0) {
     const double log_sum = log_sum_exp(logits);
     out.logprob = static_cast<float>(logits[static_cast<size_t>(out.token)] - log_sum);

@@ -7,8 +7,10 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "testing/seeds.h"
+#include "text/grammar/grammar_builder.h"
 
 namespace wp {
 namespace {
@@ -32,7 +34,7 @@ std::vector<float> random_row(Rng& rng, int64_t vocabulary, double spread) {
 
 // The rules of sampler.h once more, by sorting everything and in double throughout.
 TokenId reference(const GenerateRequest& request, const std::vector<TokenId>& generated, const std::vector<float>& row,
-                  int64_t position) {
+                  int64_t position, const std::set<TokenId>* allowed = nullptr) {
   const SamplingParams& s = request.sampling;
   std::map<TokenId, int> counts;
   for (TokenId id : generated) ++counts[id];
@@ -45,7 +47,9 @@ TokenId reference(const GenerateRequest& request, const std::vector<TokenId>& ge
   for (size_t i = 0; i < row.size(); ++i) {
     const auto id = static_cast<TokenId>(i);
     if (request.vocabulary_limit > 0 && id >= request.vocabulary_limit) continue;
-    const bool stops = std::count(request.stop_tokens.begin(), request.stop_tokens.end(), id) > 0;
+    if (allowed && allowed->count(id) == 0) continue;
+    const bool stops =
+        !request.ignore_stop_tokens && std::count(request.stop_tokens.begin(), request.stop_tokens.end(), id) > 0;
     if (stops && static_cast<int64_t>(generated.size()) < request.min_tokens) continue;
     float logit = row[i];
     for (const auto& [biased, bias] : s.logit_bias)
@@ -122,6 +126,137 @@ TEST(Sampler, AgreesWithAStraightforwardReference) {
     }
     EXPECT_TRUE(marks.all_reached()) << marks.missing();
   }
+}
+
+std::shared_ptr<const TokenGrammar> token_grammar(const std::vector<std::string>& texts, const auto& write) {
+  GrammarBuilder builder;
+  const auto root = builder.declare("root");
+  builder.define(root, write(builder));
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  return std::make_shared<TokenGrammar>(*builder.compile(root), std::make_shared<TokenTrie>(views));
+}
+
+// One character of "x", then words of "ab", "ca" and "b", then perhaps "!"; by hand, so that no automaton is asked.
+bool begins_a_text(std::string text, bool* whole) {
+  *whole = false;
+  if (text.empty()) return true;
+  if (text[0] != 'x') return false;
+  text.erase(0, 1);
+  bool words = false;
+  for (; !text.empty(); words = true) {
+    if (text == "a" || text == "c") return true;
+    if (text[0] == 'b') text.erase(0, 1);
+    else if (text.substr(0, 2) == "ab" || text.substr(0, 2) == "ca") text.erase(0, 2);
+    else break;
+  }
+  *whole = words && (text.empty() || text == "!");
+  return text.empty() || *whole;
+}
+
+TEST(Sampler, UnderAGrammarTheReferenceAmongWhatItAllows) {
+  for (Seed seed : testing::seeds_of_this_run()) {
+    SCOPED_TRACE(testing::repeat_hint(seed));
+    Rng rng(seed);
+    testing::Marks marks({"greedy", "stopped", "whole", "stuck", "penalties", "limit", "min_tokens", "row has more"});
+    for (int round = 0; round < 300; ++round) {
+      std::vector<std::string> texts = {"", "x", "a", "b", "c", "ab", "!", "b!", "cab", "bb", "xab", "a!", "cc"};
+      const bool spelled_stop = rng.percent(20);
+      if (rng.percent(20)) texts[2] = texts[3] = texts[5] = texts[11] = "c";  // Nothing follows a "c".
+      for (int64_t i = rng.between(0, 200); i > 0; --i) texts.push_back(texts[1 + static_cast<size_t>(i) % 12]);
+      const auto grammar = token_grammar(texts, [](GrammarBuilder& b) {
+        const auto word = b.choice({b.literal("ab"), b.literal("ca"), b.literal("b")});
+        return b.sequence({b.literal("x"), b.repeat(word, 1), b.optional(b.literal("!"))});
+      });
+      int64_t vocabulary = static_cast<int64_t>(texts.size());
+      if (rng.percent(30)) vocabulary += 70, marks.reach("row has more");
+      SamplingParams s;
+      if (rng.percent(70)) s.temperature = static_cast<float>(rng.between(1, 30)) / 10;
+      else marks.reach("greedy");
+      s.seed = rng.next();
+      if (rng.percent(30)) s.top_p = static_cast<float>(rng.real());
+      if (rng.percent(30)) s.repetition_penalty = 1.3f, s.frequency_penalty = 0.5f, marks.reach("penalties");
+      GenerateRequest request = request_with(s);
+      request.grammar = grammar;
+      request.stop_tokens = {0};
+      if (spelled_stop) request.stop_tokens.push_back(3);
+      request.ignore_stop_tokens = rng.percent(30);
+      if (rng.percent(30)) request.vocabulary_limit = 14, marks.reach("limit");
+      if (rng.percent(30)) request.min_tokens = 4, marks.reach("min_tokens");
+      Sampler sampler(request);
+      SamplerScratch scratch(vocabulary);
+      std::vector<TokenId> generated;
+      std::string text;
+      for (int64_t i = 0; i < 14; ++i) {
+        bool whole = false, after = false;
+        begins_a_text(text, &whole);
+        std::set<TokenId> allowed;
+        for (TokenId id = 0; id < static_cast<TokenId>(texts.size()); ++id) {
+          if (request.vocabulary_limit > 0 && id >= request.vocabulary_limit) continue;
+          const auto& stop = request.stop_tokens;
+          const bool stops = !request.ignore_stop_tokens && std::count(stop.begin(), stop.end(), id) > 0;
+          const bool fits =
+              !texts[static_cast<size_t>(id)].empty() && begins_a_text(text + texts[static_cast<size_t>(id)], &after);
+          if (stops ? whole && i >= request.min_tokens : fits) allowed.insert(id);
+        }
+        const std::vector<float> row = random_row(rng, vocabulary, 3.0);
+        const auto sampled = sampler.sample(row, 3 + i, scratch);
+        ASSERT_TRUE(sampled.has_value());
+        if (allowed.empty()) {
+          ASSERT_EQ(sampled->end, whole ? Sampled::End::whole : Sampled::End::stuck) << text;
+          marks.reach(whole ? "whole" : "stuck");
+          break;
+        }
+        ASSERT_EQ(sampled->end, Sampled::End::none);
+        ASSERT_EQ(sampled->token, reference(request, generated, row, 3 + i, &allowed)) << round << ": " << text;
+        generated.push_back(sampled->token);
+        const auto& stop = request.stop_tokens;
+        if (!request.ignore_stop_tokens && std::count(stop.begin(), stop.end(), sampled->token) > 0) {
+          marks.reach("stopped");
+          break;
+        }
+        text += texts[static_cast<size_t>(sampled->token)];
+      }
+    }
+    EXPECT_TRUE(marks.all_reached()) << marks.missing();
+  }
+}
+
+TEST(Sampler, UnderAGrammarLogprobsAreOfTheWholeRow) {
+  GenerateRequest request = request_with({});
+  request.sampling.top_logprobs = 3;
+  const std::vector<float> row = {1.0f, 3.0f, 2.0f, 0.5f};
+  SamplerScratch scratch(4);
+  const auto free = Sampler(request).sample(row, 1, scratch);
+  request.grammar = token_grammar({"a", "b", "c", "d"}, [](GrammarBuilder& b) { return b.literal("d"); });
+  const auto held = Sampler(request).sample(row, 1, scratch);
+  EXPECT_EQ(free->token, 1);
+  EXPECT_EQ(held->token, 3);
+  EXPECT_NEAR(held->logprob, free->logprob - 2.5f, 1e-6);
+  ASSERT_EQ(held->top.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(held->top[i].token, free->top[i].token);
+    EXPECT_EQ(held->top[i].logprob, free->top[i].logprob);
+  }
+}
+
+// A mask may hold a token with which the answer is deeper than any reader goes: no crash, and no word of numbers.
+TEST(Sampler, UnderAGrammarTooDeepIsStuck) {
+  GenerateRequest request = request_with({});
+  request.grammar = token_grammar({"(((", "x"}, [](GrammarBuilder& b) {
+    return b.choice({b.sequence({b.literal("("), b.call(0), b.literal(")")}), b.literal("x")});
+  });
+  Sampler sampler(request);
+  SamplerScratch scratch(2);
+  int64_t tokens = 0;
+  for (;; ++tokens) {
+    ASSERT_LT(tokens, 400);
+    const auto sampled = sampler.sample(std::vector<float>{2.0f, 1.0f}, tokens + 1, scratch);
+    ASSERT_TRUE(sampled.has_value());
+    if (sampled->end == Sampled::End::none) continue;
+    EXPECT_EQ(sampled->end, Sampled::End::stuck);
+    break;
+  }
+  EXPECT_GT(tokens, 300);
 }
 
 TEST(Sampler, GreedyTakesTheLowerIdOfEquals) {

@@ -37,11 +37,11 @@ void ChatChoice::finish(FinishReason reason, int64_t generated, std::vector<Outp
   const bool one_call = !request_.parallel_calls && parser_.calls() > 0;
   if (!one_call) {
     if (!detokenizer_.stopped()) parser_.push(detokenizer_.finish(), out);
-    parser_.finish(reason != FinishReason::length, out);
+    parser_.finish(!was_cut(reason), out);
   }
   collect(*out, before);
   ended_ = true;
-  if (reason == FinishReason::length) finish_reason_ = "length";
+  if (was_cut(reason)) finish_reason_ = "length";
   else if (parser_.calls() > 0) finish_reason_ = "tool_calls";
 }
 

@@ -169,7 +169,7 @@ class CompletionRun final : public GenerationRun {
       choice.text += choice.detokenizer.finish();
       choice.tokens = std::max(choice.tokens, stats(index).generated_tokens);  // The one that ended it is no event.
     }
-    if (reason == FinishReason::length) choice.finish_reason = "length";
+    if (was_cut(reason)) choice.finish_reason = "length";
     choice.ended = true;
     return !is_streamed() || send(index, choice.finish_reason);
   }

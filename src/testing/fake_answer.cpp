@@ -29,6 +29,10 @@ FakeAnswer fake_answer(const FakeModel& model, const GenerateRequest& request) {
       answer.finish = FinishReason::error;
       return answer;
     }
+    if (sampled->end != Sampled::End::none) {
+      answer.finish = sampled->end == Sampled::End::whole ? FinishReason::stop : FinishReason::stuck;
+      return answer;
+    }
     last = sampled->token;
     const auto& stops = request.stop_tokens;
     if (!request.ignore_stop_tokens && std::find(stops.begin(), stops.end(), last) != stops.end()) {
