@@ -171,6 +171,8 @@ void PrefixCache::listen(CacheListener* listener) { impl_->listener = listener; 
 
 void PrefixCache::tell_all() { impl_->tell_all(); }
 
+TreeView PrefixCache::view(uint64_t domain) { return impl_->view(domain); }
+
 void PrefixCache::check() const { impl_->check(); }
 
 CacheStats PrefixCache::stats() const {

@@ -97,6 +97,7 @@ constexpr int64_t kDivergenceTokens = 12;  // On either side, where a prompt and
 std::span<const TokenId> tokens_around(std::span<const TokenId> tokens, int64_t position);
 
 class CacheListener;  // cache_events.h
+struct TreeView;      // tree_view.h
 class PrefixCache;
 struct LeaseRecord;
 
@@ -210,6 +211,8 @@ class PrefixCache {
   void forget(const PrefixQuery& query);
   // Everything that nobody holds is forgotten, ghosts too. Returns pages freed.
   int64_t flush();
+
+  TreeView view(uint64_t domain);  // A bounded look at what it holds.
 
   // Is told from now on what a request could restore; null: nobody. Outlives the cache.
   void listen(CacheListener* listener);

@@ -15,6 +15,7 @@
 #include "cache/conversations.h"
 #include "cache/prefix_cache.h"
 #include "cache/token_tree.h"
+#include "cache/tree_view.h"
 
 namespace wp {
 
@@ -158,6 +159,10 @@ struct PrefixCache::Impl {
   void withdraw(NodeIndex node);
   void tell(std::span<const NodeIndex> nodes);
   void tell_all();
+
+  // tree_view.cpp
+  AnchorView view(AnchorId id, int64_t now_ns);
+  TreeView view(uint64_t domain);
 
   // check.cpp
   void check() const;

@@ -127,6 +127,13 @@ std::shared_ptr<PathTransfer> EngineCore::transfer(PathTransferOrder order) {
   return made;
 }
 
+std::shared_ptr<CacheViewOrder> EngineCore::view_cache(uint64_t domain) {
+  auto made = std::make_shared<CacheViewOrder>(domain);
+  queue_.order_view(made);
+  bell_->ring();
+  return made;
+}
+
 void EngineCore::hold_conversation(const std::string& conversation) {
   queue_.order_hold(conversation);
   bell_->ring();
@@ -159,6 +166,10 @@ bool EngineCore::step() {
   const int64_t begun_ns = clock_.now_ns();
   bool changed = obey_and_take();
   changed = drop_cancelled() || changed;
+  if (!views_wanted_.empty()) {
+    show_cache();
+    changed = true;
+  }
   if (transfers_->work()) {
     changed = true;
     admission_blocked_ = admission_blocked_ && transfers_->holds_pages();  // One may have ended, and made room.
@@ -195,6 +206,7 @@ bool EngineCore::obey_and_take() {
     consolidator_->add(std::move(turn));
   }
   for (auto& transfer : orders.transfers) transfers_->add(std::move(transfer));
+  for (auto& view : orders.views) views_wanted_.push_back(std::move(view));
   // Before anybody looks a prefix up or needs room.
   if (!waiting_.empty()) consolidator_->give_way(waiting_.front()->submitted_ns);
   if (orders.flush || orders.cancel_before > 0) consolidator_->drop_all();
@@ -206,6 +218,20 @@ bool EngineCore::obey_and_take() {
     if (sequence && sequence->order < orders.cancel_before) sequence->channel->cancel();
   return waiting_.size() != before || orders.flush || turns || !orders.transfers.empty() || orders.cancel_before > 0 ||
          !orders.holds.empty();
+}
+
+// One domain in a step, for all who asked about it, so that those who look hold up nobody who works.
+void EngineCore::show_cache() {
+  const uint64_t domain = views_wanted_.front()->domain;
+  auto view = std::make_shared<CacheView>();
+  view->tree = cache_->view(domain);
+  for (const TreeRun& run : view->tree.runs)
+    view->saved_ns.push_back(run.anchor ? scheduler_.prefill_ns(run.anchor->above, run.end) : 0);
+  std::erase_if(views_wanted_, [&](const auto& wanted) {
+    if (wanted->domain != domain) return false;
+    wanted->give(view);
+    return true;
+  });
 }
 
 bool EngineCore::drop_cancelled() {
@@ -503,6 +529,8 @@ void EngineCore::shut_down() {
   queue_.drain();
   queue_.order_cancel_all();
   obey_and_take();
+  for (const auto& wanted : views_wanted_) wanted->give(nullptr);
+  views_wanted_.clear();
   const bool dropped = drop_cancelled();
   if (consolidator_) consolidator_->drop_all();
   if (transfers_) transfers_->drop_all();

@@ -44,6 +44,7 @@ class EngineCore {
   void hold_conversation(const std::string& conversation);
   void consolidate(Consolidation turn);
   std::shared_ptr<PathTransfer> transfer(PathTransferOrder order);
+  std::shared_ptr<CacheViewOrder> view_cache(uint64_t domain);
   bool idle() const { return queue_.live() == 0; }
   EngineStats stats() const;
   const EngineLimits& limits() const { return limits_; }
@@ -63,6 +64,7 @@ class EngineCore {
 
   // Before the pass.
   bool obey_and_take();
+  void show_cache();
   bool drop_cancelled();
   bool use_idle_time();
   bool admit();
@@ -118,6 +120,7 @@ class EngineCore {
   SamplerScratch sampler_scratch_;
 
   std::deque<std::unique_ptr<Sequence>> waiting_;
+  std::vector<std::shared_ptr<CacheViewOrder>> views_wanted_;
   std::vector<std::unique_ptr<Sequence>> running_;  // By slot; null where it is free.
   bool admission_blocked_ = false;                  // The head of the queue found no room since a lease last ended.
   int64_t audited_ns_ = 0;

@@ -57,6 +57,7 @@ const ModelInfo& Engine::model_info() const { return impl_->core->model_info(); 
 std::shared_ptr<PathTransfer> Engine::transfer(PathTransferOrder order) {
   return impl_->core->transfer(std::move(order));
 }
+std::shared_ptr<CacheViewOrder> Engine::view_cache(uint64_t domain) { return impl_->core->view_cache(domain); }
 void Engine::flush_cache() { impl_->core->flush_cache(); }
 void Engine::hold_conversation(const std::string& conversation) { impl_->core->hold_conversation(conversation); }
 

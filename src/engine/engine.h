@@ -203,6 +203,7 @@ struct EngineStats {
   DiskTierStats disk;  // The same.
 };
 
+class CacheViewOrder;  // cache_view.h
 class PathTransfer;
 struct PathTransferOrder;
 
@@ -231,6 +232,8 @@ class Engine {
   const ModelInfo& model_info() const;
   // Moves a slot's path out of the pools or into them (path_transfer.h), while what runs goes on. Any thread.
   std::shared_ptr<PathTransfer> transfer(PathTransferOrder order);
+  // A bounded look at a domain's part of the cache, taken between two passes. Any thread.
+  std::shared_ptr<CacheViewOrder> view_cache(uint64_t domain);
   void flush_cache();  // Any thread; done by the engine thread before its next step.
   void hold_conversation(const std::string& conversation);  // A tool call is pending.
 

@@ -49,6 +49,14 @@ void RequestQueue::order_transfer(std::shared_ptr<PathTransfer> transfer) {
   orders_.transfers.push_back(std::move(transfer));
 }
 
+void RequestQueue::order_view(std::shared_ptr<CacheViewOrder> view) {
+  {
+    std::lock_guard lock(mutex_);
+    if (orders_.views.size() < kViewsMax) return orders_.views.push_back(std::move(view));
+  }
+  view->give(nullptr);
+}
+
 Orders RequestQueue::take(std::deque<std::unique_ptr<Sequence>>& out) {
   std::lock_guard lock(mutex_);
   for (std::unique_ptr<Sequence>& sequence : fresh_) out.push_back(std::move(sequence));

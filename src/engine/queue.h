@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/cache_view.h"
 #include "engine/sequence.h"
 
 namespace wp {
@@ -20,6 +21,7 @@ struct Orders {
   std::vector<std::string> holds;  // Conversations whose newest anchor is to be kept.
   std::vector<Consolidation> turns;
   std::vector<std::shared_ptr<PathTransfer>> transfers;
+  std::vector<std::shared_ptr<CacheViewOrder>> views;
 };
 
 class RequestQueue {
@@ -34,6 +36,7 @@ class RequestQueue {
   void order_hold(const std::string& conversation);
   void order_consolidation(Consolidation turn);  // Not counted where it is not taken.
   void order_transfer(std::shared_ptr<PathTransfer> transfer);
+  void order_view(std::shared_ptr<CacheViewOrder> view);  // Refused at once where too many wait.
   int64_t turns_taken() const { return turns_taken_.load(); }
   int64_t waiting() const { return waiting_.load(); }
   int64_t live() const { return live_.load(); }  // Submitted and not finished.
@@ -47,6 +50,7 @@ class RequestQueue {
  private:
   static constexpr size_t kHoldsMax = 1024;  // A hold is a wish; those above are forgotten.
   static constexpr size_t kTurnsMax = 64;    // So are finished turns.
+  static constexpr size_t kViewsMax = 64;
 
   const int32_t waiting_max_;
   std::atomic<int64_t> waiting_{0}, live_{0}, submitted_{0}, turns_taken_{0};

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "core/cat.h"
+#include "engine/memory_plan.h"
+#include "serve/memory_pools.h"
 
 namespace wp {
 namespace {
@@ -44,6 +46,17 @@ void print_engine(std::string& out, const EngineStats& s) {
   out += cat("warmpath_steps_total{kind=\"decode\"} ", s.steps_decode, "\n");
   single(out, "warmpath_decode_stall_seconds_max", "gauge", "Longest gap of a running stream due to prefill.",
          s.stall_ns_max * 1e-9);
+}
+
+void print_memory(std::string& out, const Engine& engine, const EngineStats& stats) {
+  const std::vector<PoolUse> pools = memory_pools(engine, stats);
+  family(out, "warmpath_mem_bytes", "gauge", "Bytes taken at start, by pool; ram is the host's, behind --cache-ram.");
+  for (const PoolUse& pool : pools) out += cat("warmpath_mem_bytes{pool=\"", pool.name, "\"} ", pool.bytes, "\n");
+  family(out, "warmpath_mem_used_bytes", "gauge", "Of these, in use.");
+  for (const PoolUse& pool : pools)
+    out += cat("warmpath_mem_used_bytes{pool=\"", pool.name, "\"} ", pool.used_bytes, "\n");
+  family(out, "warmpath_mem_available_bytes", "gauge", "What this process may still take.");
+  out += cat("warmpath_mem_available_bytes{source=\"host\"} ", available_memory_bytes(), "\n");
 }
 
 void print_consolidation(std::string& out, const ConsolidationStats& c) {
@@ -231,6 +244,14 @@ void Metrics::count_repeated_call() {
 
 void Metrics::observe(const RequestStats& stats) {
   const std::lock_guard lock(mutex_);
+  recent_.push_back({.number = ++finished_,
+                     .prompt_tokens = stats.prompt_tokens,
+                     .cached_tokens = stats.cached_tokens,
+                     .ttft_ns = stats.ttft_ns,
+                     .queue_ns = stats.queue_ns,
+                     .miss = stats.miss,
+                     .tier = stats.tier});
+  if (recent_.size() > kRecentMax) recent_.pop_front();
   ttft_.observe(stats.ttft_ns * 1e-9);
   total_.observe(stats.total_ns * 1e-9);
   queue_.observe(stats.queue_ns * 1e-9);
@@ -239,6 +260,11 @@ void Metrics::observe(const RequestStats& stats) {
   prompt_tokens_.observe(static_cast<double>(stats.prompt_tokens));
   generated_tokens_.observe(static_cast<double>(stats.generated_tokens));
   if (stats.restored) restores_[static_cast<size_t>(stats.tier)].observe((stats.restore_ns + stats.load_ns) * 1e-9);
+}
+
+std::vector<RecentRequest> Metrics::recent() const {
+  const std::lock_guard lock(mutex_);
+  return {recent_.begin(), recent_.end()};
 }
 
 void Metrics::observe_gap(double seconds) {
@@ -254,6 +280,7 @@ std::string Metrics::print(const Service* service) const {
   if (service && service->engine) {
     const EngineStats stats = service->engine->stats();
     print_engine(out, stats);
+    print_memory(out, *service->engine, stats);
     print_consolidation(out, stats.consolidation);
     print_cache(out, stats, service->engine->model_info().anchor_bytes);
   }

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <string>
@@ -30,8 +31,18 @@ class Histogram {
   int64_t count_ = 0;
 };
 
+// A finished generation, in numbers.
+struct RecentRequest {
+  int64_t number = 0;  // Of finished ones, from 1.
+  int64_t prompt_tokens = 0, cached_tokens = 0;
+  int64_t ttft_ns = 0, queue_ns = 0;
+  MissReason miss = MissReason::none;
+  Tier tier = Tier::device;
+};
+
 class Metrics {
  public:
+  static constexpr size_t kRecentMax = 128;
   void count_http(std::string_view route, int status);
   void count_repair(std::string_view kind);  // A tool call that was not quite well formed.
   void count_template_error();
@@ -41,6 +52,8 @@ class Metrics {
   void observe(const RequestStats& stats);       // Once per finished generation.
   void observe_gap(double seconds);              // Between two tokens of one stream.
 
+  std::vector<RecentRequest> recent() const;  // The last kRecentMax, the oldest first.
+
   // The whole page. `service` may be null.
   std::string print(const Service* service) const;
 
@@ -48,6 +61,8 @@ class Metrics {
   mutable std::mutex mutex_;
   std::map<std::pair<std::string, int>, int64_t> http_;
   std::map<std::string, int64_t, std::less<>> repairs_, finishes_, cancelled_;
+  std::deque<RecentRequest> recent_;
+  int64_t finished_ = 0;
   int64_t template_errors_ = 0, repeated_calls_ = 0;
   Histogram ttft_{latencies()}, gap_{gaps()}, total_{latencies()}, queue_{latencies()}, prefill_{latencies()},
       decode_{latencies()}, prompt_tokens_{sizes()}, generated_tokens_{sizes()};

@@ -18,6 +18,7 @@ struct Route {
   Handler handler;
   bool open = false;    // No key is asked for.
   bool prefix = false;  // Everything below the path.
+  bool waits = false;   // For the engine: not on the I/O thread. Every POST does.
 };
 
 constexpr Route kRoutes[] = {
@@ -30,7 +31,9 @@ constexpr Route kRoutes[] = {
     {"/livez", "GET", "livez", livez, true},
     {"/readyz", "GET", "readyz", readyz, true},
     {"/metrics", "GET", "metrics", metrics},
+    {"/status", "GET", "status", status},
     {"/cache", "GET", "cache", cache_stats},
+    {"/cache/tree", "GET", "cache-tree", cache_tree, false, false, true},
     {"/cache/flush", "POST", "cache-flush", cache_flush},
     {"/cache/save", "POST", "cache-save", cache_save},
     {"/slots", "GET", "slots", slots},
@@ -161,7 +164,10 @@ std::optional<ApiError> refuse(const HttpRequest& request, const ServerState& st
 
 std::string next_request_id(ServerState& state) { return cat("r-", ++state.requests); }
 
-bool is_quick(const HttpRequest& request) { return request.method != "POST"; }
+bool is_quick(const HttpRequest& request) {
+  const Route* route = find_route(request.path);
+  return request.method != "POST" && !(route && route->waits);
+}
 
 void answer(const HttpRequest& request, HttpResponse& response, ServerState& state) {
   const Route* route = nullptr;

@@ -31,6 +31,8 @@ void cache_flush(const HttpRequest& request, HttpResponse& response, ServerState
 void cache_save(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void slots(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void slot_action(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void status(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void cache_tree(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void page(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void metrics(const HttpRequest& request, HttpResponse& response, ServerState& state);
 

@@ -156,6 +156,11 @@ TEST(Ctl, AsksARunningServerAboutItsCache) {
   EXPECT_NE(none.code, 0);
   EXPECT_NE(none.last_error_line().find("expected a server with --cache-disk DIR"), std::string::npos) << none.err;
   EXPECT_EQ(run_warmpath({"ctl", plain.url(), "cache", "restore"}).code, 2);
+  EXPECT_EQ(run_warmpath({"ctl", plain.url(), "status", "now"}).code, 2);
+  EXPECT_NE(run_warmpath({"ctl", plain.url(), "status"}).out.find("requests.slots               4\n"),
+            std::string::npos);
+  EXPECT_NE(run_warmpath({"ctl", plain.url(), "slots"}).out.find("3.state                      idle\n"),
+            std::string::npos);
   const std::string trace = bundled_model() + "/needles/needles-1k.jsonl";
   ASSERT_EQ(run_warmpath({"replay", with_disk.url(), trace, "--conversations", "1", "--no-turns"}).code, 0);
   const Finished save = run_warmpath({"ctl", with_disk.url(), "cache", "save", "--json"});

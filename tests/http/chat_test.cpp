@@ -405,8 +405,13 @@ TEST_F(Chat, KeysShareNothingWhereDomainsAreTheirs) {
     EXPECT_EQ(answer.status, 200) << answer.body;
     return answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"].get<int64_t>();
   };
+  const auto runs_shown = [&](const char* key) {
+    return client().call("GET", "/cache/tree", "", cat("authorization: Bearer ", key, "\r\n")).json()["runs"].size();
+  };
   EXPECT_EQ(cached("red"), 0);
   EXPECT_GT(cached("red"), 0);
+  EXPECT_GT(runs_shown("red"), 0u);
+  EXPECT_EQ(runs_shown("blue"), 0u);  // Nobody is shown another's part of the cache.
   EXPECT_EQ(cached("blue"), 0);
   EXPECT_GT(cached("blue"), 0);
 }

@@ -1,5 +1,7 @@
 // The wire itself, byte by byte (spec/api.md 7, 12 E17, F9, F10): whatever comes in, a well-formed answer goes out, and
 // the server serves on.
+#include <map>
+
 #include "rig.h"
 
 namespace wp::testing {
@@ -49,6 +51,66 @@ TEST_F(Wire, CacheIsShownFlushedAndNotSavedWithoutADisk) {
   const WireAnswer save = c.post("/cache/save", Json::object());
   EXPECT_EQ(save.status, 501);
   EXPECT_EQ(save.error_code(), "no_disk_tier");
+}
+
+TEST_F(Wire, StatusAndTreeShowWhatTheServerHolds) {
+  RigOptions options;
+  options.engine.consolidate = false;  // Nothing changes between two looks.
+  start(options);
+  WireClient c = client();
+  EXPECT_EQ(c.get("/cache/tree").json(), Json({{"busy", false}, {"whole", true}, {"runs", Json::array()}}));
+  say("Yes.");
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += " word";
+  const Json cold = c.post("/v1/chat/completions", chat(text)).json();
+  const Json warm = c.post("/v1/chat/completions", chat(text)).json();
+  const Json status = c.get("/status").json();
+  EXPECT_EQ(status["state"], "serving");
+  EXPECT_EQ(status["model"], "mini");
+  EXPECT_EQ(status["requests"]["running"], 0);
+  EXPECT_EQ(status["requests"]["slots"], 4);
+  ASSERT_EQ(status["recent"].size(), 2u);
+  EXPECT_EQ(status["recent"][0]["cached_tokens"], 0);
+  EXPECT_EQ(status["recent"][0]["miss_reason"], "cold");
+  EXPECT_EQ(status["recent"][1]["number"], 2);
+  EXPECT_EQ(status["recent"][1]["prompt_tokens"], warm["usage"]["prompt_tokens"]);
+  EXPECT_EQ(status["recent"][1]["cached_tokens"], warm["usage"]["prompt_tokens_details"]["cached_tokens"]);
+  EXPECT_EQ(status["recent"][1]["cache_source"], "device");
+  EXPECT_TRUE(status["recent"][1]["miss_reason"].is_null());
+  // The pools, in the script model's sizes.
+  std::map<std::string, std::pair<int64_t, int64_t>> pools;
+  for (const Json& pool : status["memory"]["pools"]) pools[pool["pool"]] = {pool["bytes"], pool["used_bytes"]};
+  const Json stats = c.get("/cache").json();
+  EXPECT_EQ(pools.at("pages").first, 512 * 64);
+  EXPECT_EQ(pools.at("pages").second, 64 * stats["device"]["pages"]["cached"].get<int64_t>());
+  EXPECT_EQ(pools.at("anchors").second, 64 * stats["device"]["anchors"]["published"].get<int64_t>());
+  EXPECT_GT(pools.at("anchors").second, 0);
+  EXPECT_EQ(pools.count("ram"), 0u);
+  // The tree: as many tokens as there are pages, as many anchors as are published.
+  const Json tree = c.get("/cache/tree").json();
+  int64_t tokens = 0, anchors = 0;
+  for (const Json& run : tree["runs"]) {
+    tokens += run["end"].get<int64_t>() - run["begin"].get<int64_t>();
+    anchors += !run["anchor"].is_null();
+  }
+  EXPECT_EQ(tokens, 64 * stats["device"]["pages"]["cached"].get<int64_t>());
+  EXPECT_EQ(anchors, stats["device"]["anchors"]["published"]);
+  EXPECT_GT(anchors, 0);
+  EXPECT_EQ(dump_json(tree).find("word"), std::string::npos);
+  EXPECT_EQ(c.post("/status", Json::object()).status, 405);
+}
+
+TEST_F(Wire, StatusTellsTheLoadAndATreeWaitsForIt) {
+  RigOptions options;
+  options.load = false;
+  start(options);
+  server_->set_loading("weights", 40);
+  WireClient c = client();
+  const Json status = c.get("/status").json();
+  EXPECT_EQ(status["state"], "loading");
+  EXPECT_EQ(status["phase"], "weights");
+  EXPECT_EQ(status["percent"], 40);
+  EXPECT_EQ(c.get("/cache/tree").error_code(), "loading_model");
 }
 
 TEST_F(Wire, SlotsAreShownErasedAndNotSavedWithoutAFolder) {
@@ -258,7 +320,8 @@ TEST_F(Wire, KeysGuardEveryRouteButHealth) {
   WireClient c = client();
   // The page is the same for everybody and asks for all it shows with a key.
   for (const char* path : {"/livez", "/readyz", "/health", "/"}) EXPECT_EQ(c.get(path).status, 200) << path;
-  for (const char* path : {"/v1/models", "/v1/models/mini", "/metrics", "/nothing", "/v1/embeddings"})
+  for (const char* path : {"/v1/models", "/v1/models/mini", "/metrics", "/status", "/cache", "/cache/tree", "/slots",
+                           "/nothing", "/v1/embeddings"})
     EXPECT_EQ(c.get(path).error_code(), "invalid_api_key") << path;
   for (const char* path : {"/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize", "/apply-template"}) {
     const WireAnswer answer = c.post(path, Json::object());
