@@ -156,7 +156,11 @@ def main():
         if path.startswith("src/"):
             findings += layer_findings(path, text, layers)
         findings += text_findings(path, text) + function_findings(path, text)
-    findings += definition_findings(sources) + dead_findings(sources) + format_findings(code) + self_test()
+    page = [path for path in tracked if path.startswith("web/")]
+    for path in page:
+        findings += text_findings(path, (ROOT / path).read_text())
+    scripts = [path for path in page if path.endswith(".js")]
+    findings += definition_findings(sources) + dead_findings(sources) + format_findings(code + scripts) + self_test()
     for path in tracked:
         if path.startswith("models/") or path == "tools/tidy.py" or not path.endswith((".py", ".md", ".cpp", ".h", "do")):
             continue

@@ -15,28 +15,38 @@ const kMissReasons = {
   cold: "Nothing of this prompt was known.",
 };
 
-const kSources = { device: "from device memory", ram: "from host memory", disk: "from disk" };
+const kSources = {
+  device: "from device memory",
+  ram: "from host memory",
+  disk: "from disk"
+};
 
 function messageOf(kind, label, ...children) {
-  return el("article", { class: `message ${kind}`, "aria-label": label }, ...children);
+  return el("article", {class: `message ${kind}`, "aria-label": label}, ...children);
 }
 
 function userMessage(text, onEdit) {
-  const node = messageOf("user", "You", el("div", { class: "bubble" }, text),
-                         el("div", { class: "actions" }, el("button", { type: "button", class: "link", click: () => onEdit(node) }, "Edit")));
+  const node = messageOf(
+      "user", "You", el("div", {class: "bubble"}, text),
+      el("div", {class: "actions"}, el("button", {type: "button", class: "link", click: () => onEdit(node)}, "Edit")));
   return node;
 }
 
 function toolMessage(name, text) {
-  return messageOf("tool", `Result of ${name}`,
-                   el("details", { class: "fold" }, el("summary", {}, "Result of ", el("code", {}, name)), el("pre", { tabindex: "0" }, text)));
+  return messageOf(
+      "tool", `Result of ${name}`,
+      el("details", {class: "fold"}, el("summary", {}, "Result of ", el("code", {}, name)),
+         el("pre", {tabindex: "0"}, text)));
 }
 
 function errorMessage(error, onRetry) {
-  const detail = [error.code, error.status > 0 && error.status !== 200 ? `HTTP ${error.status}` : null].filter(Boolean).join(", ");
-  return messageOf("error", "Error", el("div", { role: "alert" }, el("strong", {}, "No answer. "), error.message,
-                                        detail && el("span", { class: "hint" }, ` (${detail})`)),
-                   el("button", { type: "button", class: "link", click: onRetry }, "Try again"));
+  const detail =
+      [error.code, error.status > 0 && error.status !== 200 ? `HTTP ${error.status}` : null].filter(Boolean).join(", ");
+  return messageOf(
+      "error", "Error",
+      el("div", {role: "alert"}, el("strong", {}, "No answer. "), error.message,
+         detail && el("span", {class: "hint"}, ` (${detail})`)),
+      el("button", {type: "button", class: "link", click: onRetry}, "Try again"));
 }
 
 // An answer: what has come so far, as the API's message and as elements.
@@ -48,19 +58,21 @@ class Answer {
     this.startedMs = performance.now();
     this.thoughtMs = 0;
     this.progress = null;
-    this.body = el("div", { class: "markdown" });
-    this.wait = el("p", { class: "wait" }, el("span", { class: "pulse", "aria-hidden": "true" }), el("span", {}, "Waiting"));
-    this.foot = el("footer", { class: "foot" });
+    this.body = el("div", {class: "markdown"});
+    this.wait =
+        el("p", {class: "wait"}, el("span", {class: "pulse", "aria-hidden": "true"}), el("span", {}, "Waiting"));
+    this.foot = el("footer", {class: "foot"});
     this.node = messageOf("answer", "Answer", this.wait, this.body, this.foot);
     this.node.setAttribute("aria-busy", "true");
     this.due = false;
   }
 
   message() {
-    const message = { role: "assistant", content: this.content };
+    const message = {role: "assistant", content: this.content};
     if (this.thought) message.reasoning_content = this.thought;
     if (this.calls.length > 0)
-      message.tool_calls = this.calls.map(({ id, name, text }) => ({ id, type: "function", function: { name, arguments: text } }));
+      message.tool_calls =
+          this.calls.map(({id, name, text}) => ({id, type: "function", function: {name, arguments: text}}));
     return message;
   }
 
@@ -73,9 +85,10 @@ class Answer {
     const delta = choice?.delta ?? {};
     if (delta.reasoning_content) this.thought += delta.reasoning_content;
     if (delta.content) this.content += delta.content;
-    if ((delta.content || delta.tool_calls) && this.thought && !this.thoughtMs) this.thoughtMs = performance.now() - this.startedMs;
+    if ((delta.content || delta.tool_calls) && this.thought && !this.thoughtMs)
+      this.thoughtMs = performance.now() - this.startedMs;
     for (const part of delta.tool_calls ?? []) {
-      const call = (this.calls[part.index] ??= { id: "", name: "", text: "" });
+      const call = (this.calls[part.index] ??= {id: "", name: "", text: ""});
       call.id ||= part.id ?? "";
       call.name += part.function?.name ?? "";
       call.text += part.function?.arguments ?? "";
@@ -103,14 +116,15 @@ class Answer {
   }
 
   progressText() {
-    const { total, processed } = this.progress;
-    return processed < total ? `Reading the prompt: ${formatCount(processed)} of ${plural(total, "token")}` : "Reading the prompt";
+    const {total, processed} = this.progress;
+    return processed < total ? `Reading the prompt: ${formatCount(processed)} of ${plural(total, "token")}` :
+                               "Reading the prompt";
   }
 
   drawThought() {
     if (!this.thoughtNode) {
-      this.thoughtText = el("div", { class: "markdown" });
-      this.thoughtNode = el("details", { class: "fold thought" }, el("summary", {}), this.thoughtText);
+      this.thoughtText = el("div", {class: "markdown"});
+      this.thoughtNode = el("details", {class: "fold thought"}, el("summary", {}), this.thoughtText);
       this.body.before(this.thoughtNode);
     }
     const ms = this.thoughtMs || (this.ended ? this.endedMs - this.startedMs : 0);
@@ -124,10 +138,11 @@ class Answer {
   drawCall(call) {
     if (!call.node) {
       call.title = el("code", {});
-      call.brief = el("span", { class: "brief" });
+      call.brief = el("span", {class: "brief"});
       call.code = el("code", {});
-      call.node = el("details", { class: "fold call" }, el("summary", {}, "Calls ", call.title, " ", call.brief),
-                     el("pre", { tabindex: "0" }, call.code));
+      call.node =
+          el("details", {class: "fold call"}, el("summary", {}, "Calls ", call.title, " ", call.brief),
+             el("pre", {tabindex: "0"}, call.code));
       this.foot.before(call.node);
     }
     call.title.textContent = call.name;
@@ -144,9 +159,11 @@ class Answer {
     this.node.setAttribute("aria-busy", "false");
     if (!note && this.finish === "length") note = "Cut: the most tokens were reached.";
     if (!note && !this.content && this.calls.length === 0) note = "An empty answer.";
-    if (note) this.foot.append(el("p", { class: "hint" }, note));
-    if (this.usage && this.timings) this.foot.append(reuseOf(this.usage, this.timings));
-    else if (this.progress) this.foot.append(reuseBar(this.progress.cache, this.progress.total));
+    if (note) this.foot.append(el("p", {class: "hint"}, note));
+    if (this.usage && this.timings)
+      this.foot.append(reuseOf(this.usage, this.timings));
+    else if (this.progress)
+      this.foot.append(reuseBar(this.progress.cache, this.progress.total));
   }
 }
 
@@ -160,7 +177,10 @@ const prettyOf = (text) => {
 
 const briefOf = (text) => {
   try {
-    return Object.values(JSON.parse(text)).map((value) => (typeof value === "string" ? value : JSON.stringify(value))).join(", ").slice(0, 80);
+    return Object.values(JSON.parse(text))
+        .map((value) => (typeof value === "string" ? value : JSON.stringify(value)))
+        .join(", ")
+        .slice(0, 80);
   } catch {
     return "";
   }
@@ -168,11 +188,12 @@ const briefOf = (text) => {
 
 function reuseBar(cached, total) {
   const share = total > 0 ? cached / total : 0;
-  const warm = el("span", { class: "warm" });
+  const warm = el("span", {class: "warm"});
   warm.style.width = `${100 * share}%`;
-  return el("p", { class: "reuse" },
-            el("span", { class: "bar", role: "img", "aria-label": `${Math.round(100 * share)} % reused` }, warm),
-            el("span", {}, `${formatCount(cached)} of ${plural(total, "prompt token")} reused`));
+  return el(
+      "p", {class: "reuse"},
+      el("span", {class: "bar", role: "img", "aria-label": `${Math.round(100 * share)} % reused`}, warm),
+      el("span", {}, `${formatCount(cached)} of ${plural(total, "prompt token")} reused`));
 }
 
 // How much of the prompt was reused and why not more, and where the time went.
@@ -182,18 +203,21 @@ function reuseOf(usage, timings) {
   const line = reuseBar(cached, usage.prompt_tokens);
   const source = kSources[timings.cache_source];
   if (source) line.lastChild.append(` ${source}`);
-  line.append(el("span", { class: "figure" }, `${formatMs(timings.ttft_ms)} to first token`));
+  line.append(el("span", {class: "figure"}, `${formatMs(timings.ttft_ms)} to first token`));
   if (timings.predicted_per_second > 0)
-    line.append(el("span", { class: "figure" }, `${formatCount(Math.round(timings.predicted_per_second))} tokens/s`));
-  const reason = timings.miss_reason
-      ? `${plural(computed, "token")} computed. ${kMissReasons[timings.miss_reason] ?? timings.miss_reason}`
-      : `${plural(computed, "token")} computed: what was new, from the last state kept.`;
-  const rows = [["Prompt tokens", formatCount(usage.prompt_tokens)], ["Reused", formatCount(cached)],
-                ["Computed", formatCount(computed)], ["Generated", formatCount(usage.completion_tokens)],
-                ["Miss reason", timings.miss_reason ?? "none"], ["Waited in the queue", formatMs(timings.queue_ms)],
-                ["Restored in", formatMs(timings.restore_ms)], ["Prompt computed in", formatMs(timings.prompt_ms)],
-                ["Time to first token", formatMs(timings.ttft_ms)], ["Generated in", formatMs(timings.predicted_ms)]];
-  return el("div", { class: "account" }, line,
-            el("details", { class: "why" }, el("summary", {}, reason),
-               el("dl", {}, ...rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))))));
+    line.append(el("span", {class: "figure"}, `${formatCount(Math.round(timings.predicted_per_second))} tokens/s`));
+  const reason = timings.miss_reason ?
+      `${plural(computed, "token")} computed. ${kMissReasons[timings.miss_reason] ?? timings.miss_reason}` :
+      `${plural(computed, "token")} computed: what was new, from the last state kept.`;
+  const rows = [
+    ["Prompt tokens", formatCount(usage.prompt_tokens)], ["Reused", formatCount(cached)],
+    ["Computed", formatCount(computed)], ["Generated", formatCount(usage.completion_tokens)],
+    ["Miss reason", timings.miss_reason ?? "none"], ["Waited in the queue", formatMs(timings.queue_ms)],
+    ["Restored in", formatMs(timings.restore_ms)], ["Prompt computed in", formatMs(timings.prompt_ms)],
+    ["Time to first token", formatMs(timings.ttft_ms)], ["Generated in", formatMs(timings.predicted_ms)]
+  ];
+  return el(
+      "div", {class: "account"}, line,
+      el("details", {class: "why"}, el("summary", {}, reason),
+         el("dl", {}, ...rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))))));
 }

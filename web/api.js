@@ -14,21 +14,22 @@ class ApiError extends Error {
 
 function headers(more = {}) {
   const key = remembered("sessionStorage", kKeyName);
-  return key ? { authorization: `Bearer ${key}`, ...more } : more;
+  return key ? {authorization: `Bearer ${key}`, ...more} : more;
 }
 
 async function errorOf(response) {
   let error = null;
   try {
     error = (await response.json()).error;
-  } catch { /* Not of this server's making. */ }
+  } catch { /* Not of this server's making. */
+  }
   if (response.status === 401) keyWanted.dispatchEvent(new Event("wanted"));
   return new ApiError(error?.message ?? `the server answered ${response.status}`, response.status, error?.code ?? null);
 }
 
 async function reach(path, options) {
   try {
-    return await fetch(path, { cache: "no-store", credentials: "omit", ...options });
+    return await fetch(path, {cache: "no-store", credentials: "omit", ...options});
   } catch (failure) {
     if (failure.name === "AbortError") throw failure;
     throw new ApiError("The server cannot be reached.", 0, "unreachable");
@@ -36,7 +37,7 @@ async function reach(path, options) {
 }
 
 async function getJson(path) {
-  const response = await reach(path, { headers: headers() });
+  const response = await reach(path, {headers: headers()});
   if (!response.ok) throw await errorOf(response);
   return response.json();
 }
@@ -46,7 +47,7 @@ async function getJson(path) {
 async function* postForEvents(path, body, more, signal) {
   const response = await reach(path, {
     method: "POST",
-    headers: headers({ "content-type": "application/json", ...more }),
+    headers: headers({"content-type": "application/json", ...more}),
     body: JSON.stringify(body),
     signal,
   });
@@ -61,7 +62,8 @@ async function* postForEvents(path, body, more, signal) {
       if (failure.name === "AbortError") throw failure;
       throw new ApiError("The connection to the server was lost.", 0, "connection_lost");
     }
-    if (piece.done) throw new ApiError("The answer ended early: the connection to the server was lost.", 0, "connection_lost");
+    if (piece.done)
+      throw new ApiError("The answer ended early: the connection to the server was lost.", 0, "connection_lost");
     buffer += piece.value;
     const lines = buffer.split("\n");
     buffer = lines.pop();

@@ -1,12 +1,22 @@
 // The conversation: what is sent, what comes back, and the field below.
 
-const kExamples = ["Hello! Who are you?", "Write a haiku about a warm path.", "List three things a cache must never do."];
+// A prompt that is worth keeping: the second question about it shows what that saves.
+const kTable = Array.from(
+    {length: 48},
+    (_, i) => `shelf-${i + 1} | room ${String.fromCharCode(65 + i * 5 % 26)}${i * 37 % 190 + 10} | box ${
+        i * 53 % 900 + 100}`);
+const kExamples = {
+  "Who are you?": "Hello! Who are you?",
+  "What can you do?": "What can you do for me?",
+  "A long prompt": `name | room | box\n${kTable.join("\n")}\n\nWhich room does shelf-7 have?`,
+};
 const kExampleTools = [{
   type: "function",
   function: {
     name: "read_file",
     description: "Read a text file and return its content.",
-    parameters: { type: "object", properties: { path: { type: "string", description: "Path of the file" } }, required: ["path"] },
+    parameters:
+        {type: "object", properties: {path: {type: "string", description: "Path of the file"}}, required: ["path"]},
   },
 }];
 const kSettingsName = "warmpath.settings";
@@ -15,8 +25,8 @@ const chat = {
   messages: [],  // As the API takes them, without the system prompt.
   nodes: [],     // The element of each.
   session: "",   // Labels the conversation for the cache.
-  settings: { system: "", tools: [], temperature: null, maxTokens: null, thinking: "" },
-  running: null, // AbortController of the answer under way.
+  settings: {system: "", tools: [], temperature: null, maxTokens: null, thinking: ""},
+  running: null,  // AbortController of the answer under way.
 };
 
 function newSession() {
@@ -24,12 +34,12 @@ function newSession() {
 }
 
 function requestBody() {
-  const { settings } = chat;
-  const system = settings.system ? [{ role: "system", content: settings.system }] : [];
+  const {settings} = chat;
+  const system = settings.system ? [{role: "system", content: settings.system}] : [];
   const body = {
     messages: [...system, ...chat.messages],
     stream: true,
-    stream_options: { include_usage: true },
+    stream_options: {include_usage: true},
     return_progress: true,
   };
   if (settings.tools.length > 0) body.tools = settings.tools;
@@ -63,8 +73,8 @@ async function send(text) {
   dropErrors();
   fillOpenCalls();
   const node = userMessage(text, edit);
-  add({ role: "user", content: text }, node);
-  node.scrollIntoView({ block: "end" });
+  add({role: "user", content: text}, node);
+  node.scrollIntoView({block: "end"});
   await generate();
 }
 
@@ -88,7 +98,8 @@ async function generate() {
   stick();
   let failure = null;
   try {
-    for await (const chunk of postForEvents("/v1/chat/completions", requestBody(), { "x-session-id": chat.session }, controller.signal))
+    for await (const chunk of postForEvents(
+        "/v1/chat/completions", requestBody(), {"x-session-id": chat.session}, controller.signal))
       answer.take(chunk);
   } catch (error) {
     failure = error;
@@ -107,8 +118,10 @@ async function generate() {
 
 function keep(answer, failure) {
   const empty = !answer.content && !answer.thought && answer.calls.length === 0;
-  if (failure && empty) answer.node.remove();
-  else keepAnswer(answer);
+  if (failure && empty)
+    answer.node.remove();
+  else
+    keepAnswer(answer);
   if (failure) {
     const again = async () => {
       dropErrors();
@@ -124,12 +137,12 @@ function keep(answer, failure) {
 function keepAnswer(answer) {
   chat.messages.push(answer.message());
   chat.nodes.push(answer.node);
-  const actions = el("div", { class: "actions" });
+  const actions = el("div", {class: "actions"});
   if (answer.content) {
-    const copy = el("button", { type: "button", class: "link", click: () => copyText(answer.content, copy) }, "Copy");
+    const copy = el("button", {type: "button", class: "link", click: () => copyText(answer.content, copy)}, "Copy");
     actions.append(copy);
   }
-  actions.append(el("button", { type: "button", class: "link", click: () => regenerate(answer) }, "Again"));
+  actions.append(el("button", {type: "button", class: "link", click: () => regenerate(answer)}, "Again"));
   answer.foot.append(actions);
   if (answer.calls.length > 0) askForResults(answer);
 }
@@ -145,8 +158,14 @@ async function regenerate(answer) {
 function askForResults(answer) {
   const fields = answer.calls.map((call, i) => {
     const id = `result-${chat.messages.length}-${i}`;
-    call.field = el("textarea", { id, rows: "2", class: "mono", spellcheck: "false" });
-    return [el("label", { for: id }, "Result of ", el("code", {}, call.name)), call.field];
+    call.field = el("textarea", {id, rows: "2", class: "mono", spellcheck: "false"});
+    return [
+      el("label",
+         { for: id
+         },
+         "Result of ", el("code", {}, call.name)),
+      call.field
+    ];
   });
   const submit = (event) => {
     event.preventDefault();
@@ -154,7 +173,9 @@ function askForResults(answer) {
     fillOpenCalls();
     generate();
   };
-  answer.form = el("form", { class: "results", submit }, ...fields.flat(), el("button", { type: "submit", class: "primary" }, "Send result"));
+  answer.form =
+      el("form", {class: "results", submit}, ...fields.flat(),
+         el("button", {type: "submit", class: "primary"}, "Send result"));
   answer.node.append(answer.form);
   chat.open = answer;
 }
@@ -166,7 +187,7 @@ function fillOpenCalls() {
   answer.form.remove();
   for (const call of answer.calls) {
     const content = call.field.value || "(no result)";
-    add({ role: "tool", tool_call_id: call.id, content }, toolMessage(call.name, content));
+    add({role: "tool", tool_call_id: call.id, content}, toolMessage(call.name, content));
   }
 }
 
@@ -192,8 +213,10 @@ function watchScroll() {
   const box = byId("scroller");
   let last = 0;
   box.addEventListener("scroll", () => {
-    if (atEnd(box)) box.leftEnd = false;
-    else if (box.scrollTop < last - 2) box.leftEnd = true;  // Moved up by hand: what is drawn only moves it down.
+    if (atEnd(box))
+      box.leftEnd = false;
+    else if (box.scrollTop < last - 2)
+      box.leftEnd = true;  // Moved up by hand: what is drawn only moves it down.
     last = box.scrollTop;
     byId("latest").hidden = atEnd(box);
   });
@@ -240,17 +263,20 @@ function startComposer() {
     chat.session = newSession();
     field.focus();
   });
-  byId("examples").append(...kExamples.map((text) => el("button", { type: "button", click: () => !chat.running && send(text) }, text)));
+  byId("examples")
+      .append(...Object.entries(kExamples).map(
+          ([name, text]) => el("button", {type: "button", click: () => !chat.running && send(text)}, name)));
 }
 
 function startSettings() {
   try {
     Object.assign(chat.settings, JSON.parse(remembered("sessionStorage", kSettingsName) ?? "{}"));
-  } catch { /* Of another version: the defaults. */ }
+  } catch { /* Of another version: the defaults. */
+  }
   const dialog = byId("settings");
   const number = (id) => (byId(id).value === "" ? null : Number(byId(id).value));
   byId("open-settings").addEventListener("click", () => {
-    const { system, tools, temperature, maxTokens, thinking } = chat.settings;
+    const {system, tools, temperature, maxTokens, thinking} = chat.settings;
     byId("system").value = system;
     byId("tool-list").value = tools.length > 0 ? JSON.stringify(tools, null, 2) : "";
     byId("temperature").value = temperature ?? "";
@@ -259,7 +285,9 @@ function startSettings() {
     byId("tool-error").textContent = "";
     dialog.showModal();
   });
-  byId("example-tools").addEventListener("click", () => { byId("tool-list").value = JSON.stringify(kExampleTools, null, 2); });
+  byId("example-tools").addEventListener("click", () => {
+    byId("tool-list").value = JSON.stringify(kExampleTools, null, 2);
+  });
   byId("settings-form").addEventListener("submit", (event) => {
     if (event.submitter?.value !== "save") return;
     const tools = readTools(byId("tool-list").value.trim() || "[]");
@@ -268,8 +296,13 @@ function startSettings() {
       byId("tool-error").textContent = "Expected a JSON list of tools.";
       return;
     }
-    chat.settings = { system: byId("system").value.trim(), tools, temperature: number("temperature"),
-                      maxTokens: number("max-tokens"), thinking: byId("thinking").value };
+    chat.settings = {
+      system: byId("system").value.trim(),
+      tools,
+      temperature: number("temperature"),
+      maxTokens: number("max-tokens"),
+      thinking: byId("thinking").value
+    };
     remembered("sessionStorage", kSettingsName, JSON.stringify(chat.settings));
   });
 }

@@ -2,7 +2,8 @@
 
 const byId = (id) => document.getElementById(id);
 
-// el("p", {class: "hint"}, "text", child): an element. A function becomes a listener; false, null and undefined are left out.
+// el("p", {class: "hint"}, "text", child): an element. A function becomes a listener; false, null and undefined are
+// left out.
 function el(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
@@ -14,8 +15,10 @@ function svg(tag, attributes = {}, ...children) {
 function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === false || value === null || value === undefined) continue;
-    if (typeof value === "function") node.addEventListener(name, value);
-    else node.setAttribute(name, value === true ? "" : value);
+    if (typeof value === "function")
+      node.addEventListener(name, value);
+    else
+      node.setAttribute(name, value === true ? "" : value);
   }
   node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
   return node;
@@ -52,25 +55,36 @@ async function copyText(text, button) {
   } catch {
     button.textContent = "Not allowed";
   }
-  setTimeout(() => { button.textContent = before; }, 1500);
+  setTimeout(() => {
+    button.textContent = before;
+  }, 1500);
 }
 
 // A store that a browser may refuse (private windows, blocked cookies): the page works without.
 function remembered(store, name, value) {
   try {
     if (value === undefined) return window[store].getItem(name);
-    if (value === null) window[store].removeItem(name);
-    else window[store].setItem(name, value);
-  } catch { /* Not remembered. */ }
+    if (value === null)
+      window[store].removeItem(name);
+    else
+      window[store].setItem(name, value);
+  } catch { /* Not remembered. */
+  }
   return value ?? null;
 }
 
-const kThemes = { auto: "Auto", light: "Light", dark: "Dark" };
+const kThemes = {
+  auto: "Auto",
+  light: "Light",
+  dark: "Dark"
+};
 
 function setTheme(theme) {
   const known = kThemes[theme] ? theme : "auto";
-  if (known === "auto") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = known;
+  if (known === "auto")
+    delete document.documentElement.dataset.theme;
+  else
+    document.documentElement.dataset.theme = known;
   const button = byId("theme");
   button.textContent = kThemes[known];
   button.setAttribute("aria-label", `Theme: ${kThemes[known].toLowerCase()}`);

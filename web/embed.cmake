@@ -1,5 +1,5 @@
-# cmake -DPAGE=page.html -DOUTPUT=page_data.cpp -P embed.cmake: the page as one string, each @FILE@ of it replaced by that
-# file of the same folder, and the digests of its style and script that its Content-Security-Policy names.
+# cmake -DPAGE=page.html -DOUTPUT=page_data.cpp -P embed.cmake: the page as one string, each @FILE@ of it replaced by
+# that file of the same folder, and the digests of its style and script that its Content-Security-Policy names.
 get_filename_component(folder ${PAGE} DIRECTORY)
 file(READ ${PAGE} page)
 string(REGEX MATCHALL "@[a-z_]+\\.(css|js)@" names "${page}")

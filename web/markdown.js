@@ -19,7 +19,7 @@ function splitBlocks(text) {
       continue;
     }
     const block = fenced(lines, at) ?? oneLine(lines[at]) ?? quoted(lines, at) ?? listed(lines, at) ??
-                  tabled(lines, at) ?? paragraph(lines, at);
+        tabled(lines, at) ?? paragraph(lines, at);
     block.source = `${block.kind}\n${lines.slice(at, at + block.count).join("\n")}`;
     blocks.push(block);
     at += block.count;
@@ -32,23 +32,31 @@ function fenced(lines, at) {
   if (!open) return null;
   let end = at + 1;
   while (end < lines.length && !closes(lines[end], open[1])) ++end;
-  return { kind: "code", count: Math.min(end + 1, lines.length) - at, language: open[2].trim().split(/\s/)[0],
-           text: lines.slice(at + 1, end).join("\n") };
+  return {
+    kind: "code",
+    count: Math.min(end + 1, lines.length) - at,
+    language: open[2].trim().split(/\s/)[0],
+    text: lines.slice(at + 1, end).join("\n")
+  };
 }
 
 const closes = (line, fence) => line.trim().startsWith(fence) && line.trim().replaceAll(fence[0], "") === "";
 
 function oneLine(line) {
   const heading = kHeading.exec(line);
-  if (heading) return { kind: "heading", count: 1, level: heading[1].length, text: heading[2] };
-  return kRule.test(line) ? { kind: "rule", count: 1 } : null;
+  if (heading) return {kind: "heading", count: 1, level: heading[1].length, text: heading[2]};
+  return kRule.test(line) ? {kind: "rule", count: 1} : null;
 }
 
 function quoted(lines, at) {
   let end = at;
   while (end < lines.length && /^ {0,3}>/.test(lines[end])) ++end;
   if (end === at) return null;
-  return { kind: "quote", count: end - at, text: lines.slice(at, end).map((line) => line.replace(/^ {0,3}> ?/, "")).join("\n") };
+  return {
+    kind: "quote",
+    count: end - at,
+    text: lines.slice(at, end).map((line) => line.replace(/^ {0,3}> ?/, "")).join("\n")
+  };
 }
 
 function listed(lines, at) {
@@ -73,7 +81,13 @@ function listed(lines, at) {
     if (blank || (!inside && (item || oneLine(lines[end]) || kFence.test(lines[end])))) break;
     items.at(-1).push(inside ? lines[end].replace(/^\t| {1,4}/, "") : lines[end]);
   }
-  return { kind: "list", count: end - at, ordered, start: parseInt(first[2], 10) || 1, items: items.map((item) => item.join("\n")) };
+  return {
+    kind: "list",
+    count: end - at,
+    ordered,
+    start: parseInt(first[2], 10) || 1,
+    items: items.map((item) => item.join("\n"))
+  };
 }
 
 const cells = (line) => line.trim().replace(/^\||\|$/g, "").split("|").map((cell) => cell.trim());
@@ -82,26 +96,35 @@ function tabled(lines, at) {
   if (!lines[at].includes("|") || at + 1 >= lines.length || !kTableLine.test(lines[at + 1])) return null;
   let end = at + 2;
   while (end < lines.length && lines[end].includes("|") && lines[end].trim() !== "") ++end;
-  return { kind: "table", count: end - at, head: cells(lines[at]), rows: lines.slice(at + 2, end).map(cells) };
+  return {kind: "table", count: end - at, head: cells(lines[at]), rows: lines.slice(at + 2, end).map(cells)};
 }
 
 function paragraph(lines, at) {
   let end = at + 1;
   while (end < lines.length && lines[end].trim() !== "" && !kFence.test(lines[end]) && !oneLine(lines[end]) &&
-         !/^ {0,3}>/.test(lines[end]) && !kItem.test(lines[end])) ++end;
-  return { kind: "paragraph", count: end - at, text: lines.slice(at, end).join("\n") };
+         !/^ {0,3}>/.test(lines[end]) && !kItem.test(lines[end]))
+    ++end;
+  return {kind: "paragraph", count: end - at, text: lines.slice(at, end).join("\n")};
 }
 
 function drawBlock(block, depth) {
   switch (block.kind) {
-    case "code": return drawCode(block);
-    case "heading": return el(`h${Math.min(block.level + 2, 6)}`, {}, ...inline(block.text));
-    case "rule": return el("hr");
-    case "quote": return el("blockquote", {}, ...nested(block.text, depth));
-    case "list": return el(block.ordered ? "ol" : "ul", { start: block.ordered && block.start !== 1 && block.start },
-                           ...block.items.map((item) => el("li", {}, ...tight(nested(item, depth)))));
-    case "table": return drawTable(block);
-    default: return el("p", {}, ...inline(block.text));
+    case "code":
+      return drawCode(block);
+    case "heading":
+      return el(`h${Math.min(block.level + 2, 6)}`, {}, ...inline(block.text));
+    case "rule":
+      return el("hr");
+    case "quote":
+      return el("blockquote", {}, ...nested(block.text, depth));
+    case "list":
+      return el(
+          block.ordered ? "ol" : "ul", {start: block.ordered && block.start !== 1 && block.start},
+          ...block.items.map((item) => el("li", {}, ...tight(nested(item, depth)))));
+    case "table":
+      return drawTable(block);
+    default:
+      return el("p", {}, ...inline(block.text));
   }
 }
 
@@ -112,15 +135,17 @@ const nested = (text, depth) =>
 const tight = (nodes) => (nodes[0]?.tagName === "P" ? [...nodes[0].childNodes, ...nodes.slice(1)] : nodes);
 
 function drawCode(block) {
-  const copy = el("button", { type: "button", class: "link", click: () => copyText(block.text, copy) }, "Copy");
-  return el("figure", { class: "code" }, el("figcaption", {}, el("span", {}, block.language || "text"), copy),
-            el("pre", { tabindex: "0" }, el("code", {}, block.text)));
+  const copy = el("button", {type: "button", class: "link", click: () => copyText(block.text, copy)}, "Copy");
+  return el(
+      "figure", {class: "code"}, el("figcaption", {}, el("span", {}, block.language || "text"), copy),
+      el("pre", {tabindex: "0"}, el("code", {}, block.text)));
 }
 
 function drawTable(block) {
   const row = (tag) => (texts) => el("tr", {}, ...texts.map((text) => el(tag, {}, ...inline(text))));
-  return el("div", { class: "wide", tabindex: "0" },
-            el("table", {}, el("thead", {}, row("th")(block.head)), el("tbody", {}, ...block.rows.map(row("td")))));
+  return el(
+      "div", {class: "wide", tabindex: "0"},
+      el("table", {}, el("thead", {}, row("th")(block.head)), el("tbody", {}, ...block.rows.map(row("td")))));
 }
 
 const kMarks = [["**", "strong"], ["__", "strong"], ["~~", "del"], ["*", "em"], ["_", "em"]];
@@ -141,7 +166,7 @@ class Inline {
   }
 
   read() {
-    const { text } = this;
+    const {text} = this;
     for (let at = 0; at < text.length;) {
       kSpecial.lastIndex = at;
       const next = kSpecial.exec(text)?.index ?? text.length;
@@ -158,11 +183,18 @@ class Inline {
   // How many characters at `at` have become a node; 0: they are plain.
   special(at) {
     switch (this.text[at]) {
-      case "\n": return this.put(el("br"), 1);
-      case "\\": return this.escaped(at);
-      case "`": return this.code(at);
-      case "*": case "_": case "~": return this.depth < kDepthMax ? this.emphasis(at) : 0;
-      default: return this.link(at);
+      case "\n":
+        return this.put(el("br"), 1);
+      case "\\":
+        return this.escaped(at);
+      case "`":
+        return this.code(at);
+      case "*":
+      case "_":
+      case "~":
+        return this.depth < kDepthMax ? this.emphasis(at) : 0;
+      default:
+        return this.link(at);
     }
   }
 
@@ -185,7 +217,7 @@ class Inline {
   }
 
   code(at) {
-    const { text, missing } = this;
+    const {text, missing} = this;
     const mark = /^`+/.exec(text.slice(at, at + 16))[0];
     const end = missing.has(mark) ? -1 : text.indexOf(mark, at + mark.length);
     if (end < 0) {
@@ -193,27 +225,31 @@ class Inline {
       this.plain += mark;
       return mark.length;
     }
-    return this.put(el("code", {}, text.slice(at + mark.length, end).replace(/^ (.+) $/s, "$1")), end + mark.length - at);
+    return this.put(
+        el("code", {}, text.slice(at + mark.length, end).replace(/^ (.+) $/s, "$1")), end + mark.length - at);
   }
 
   emphasis(at) {
-    const { text, missing } = this;
+    const {text, missing} = this;
     for (const [mark, tag] of kMarks) {
       if (!text.startsWith(mark, at) || missing.has(mark)) continue;
       if (mark[0] === "_" && /\w/.test(text[at - 1] ?? "")) continue;  // snake_case
       if (/^(\s|)$/.test(text[at + mark.length] ?? "")) continue;
       const begin = at + mark.length, end = this.closing(mark, begin);
-      if (end > begin) return this.put(el(tag, {}, ...inline(text.slice(begin, end), this.depth + 1)), end + mark.length - at);
+      if (end > begin)
+        return this.put(el(tag, {}, ...inline(text.slice(begin, end), this.depth + 1)), end + mark.length - at);
     }
     return 0;
   }
 
   closing(mark, from) {
-    const { text } = this;
+    const {text} = this;
     for (let end = text.indexOf(mark, from); end >= 0; end = text.indexOf(mark, end + mark.length)) {
       const after = text[end + mark.length] ?? "";
-      if (mark.length === 1 && after === mark) ++end;  // Part of a longer mark.
-      else if (!/\s/.test(text[end - 1]) && !(mark[0] === "_" && /\w/.test(after))) return end;
+      if (mark.length === 1 && after === mark)
+        ++end;  // Part of a longer mark.
+      else if (!/\s/.test(text[end - 1]) && !(mark[0] === "_" && /\w/.test(after)))
+        return end;
     }
     this.missing.add(mark);
     return -1;
@@ -238,7 +274,7 @@ const inline = (text, depth = 0) => new Inline(text, depth).read();
 
 // Whoever follows a link goes there by a click of their own, and takes nothing along.
 const anchor = (address, children) =>
-    el("a", { href: address, target: "_blank", rel: "noopener noreferrer" }, ...children);
+    el("a", {href: address, target: "_blank", rel: "noopener noreferrer"}, ...children);
 
 function safeAddress(text) {
   try {

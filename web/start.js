@@ -4,6 +4,7 @@ function showView(view) {
   document.body.dataset.view = view;
   byId("show-chat").setAttribute("aria-pressed", String(view === "chat"));
   byId("show-server").setAttribute("aria-pressed", String(view === "server"));
+  if (seen()) look();
 }
 
 function startKey() {
@@ -30,7 +31,7 @@ function showState(text, kind) {
 // Which model this is; asks again while the server loads or cannot be reached.
 async function greet() {
   try {
-    const { data: [model] } = await getJson("/v1/models");
+    const {data: [model]} = await getJson("/v1/models");
     if (model.status === "loading") {
       showState("loading", "wait");
       setTimeout(greet, 1000);
@@ -39,6 +40,8 @@ async function greet() {
     byId("model-name").textContent = model.id;
     document.title = `${model.id} · Warmpath`;
     showState("ready", "good");
+    live.ready = true;
+    if (seen()) look();
   } catch (error) {
     showState(error.status === 401 ? "key needed" : error.status === 0 ? "not reached" : "not ready", "bad");
     if (error.status !== 401) setTimeout(greet, 3000);
@@ -48,6 +51,7 @@ async function greet() {
 startTheme();
 startKey();
 startChat();
+startServer();
 byId("show-chat").addEventListener("click", () => showView("chat"));
 byId("show-server").addEventListener("click", () => showView("server"));
 byId("prompt").focus();

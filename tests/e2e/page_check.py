@@ -195,6 +195,51 @@ class Checks:
         expect("a code span", "code <b>", page.text(".message.answer p code"))
         self.clean(page)
 
+    def shows_the_server(self):
+        """The live view: requests, a chart of cold and warm, memory, the tree; it rests while nobody looks."""
+        page = self.open(width=1360, height=1400)
+        self.settings(page, system=f"Run {time.time_ns()}. Known rooms:\n{LONG}", thinking="none")
+        self.ask(page, "Hello! Who are you?")
+        self.ask(page, "Hello again! Who are you?")
+        page.wait("document.querySelectorAll('.chart .cold').length > 0 && document.querySelectorAll('.chart .warm').length > 0")
+        page.wait("document.querySelectorAll('.tree .bead:not(.bare)').length > 1")
+        recent = get(self.url, "/status")["recent"]
+        expect("a mark for each request", len(recent), page.count(".chart circle"))
+        inside = page.eval("""(() => {
+            const box = document.querySelector(".chart").getBoundingClientRect();
+            return [...document.querySelectorAll(".chart circle")].every((mark) => {
+                const at = mark.getBoundingClientRect();
+                return at.left >= box.left && at.right <= box.right && at.top >= box.top && at.bottom <= box.bottom;
+            });
+        })()""")
+        expect("all inside the chart", True, inside)
+        expect("both medians", 2, page.eval("[...document.querySelectorAll('.legend dd')]"
+                                            ".filter((node) => /\\d/.test(node.textContent)).length"))
+        expect_in("what the chart says aloud", "warm request", page.eval("document.querySelector('.chart').ariaLabel"))
+        pools = {pool["pool"]: pool for pool in get(self.url, "/status")["memory"]["pools"]}
+        expect("pools", len(pools), page.count(".pools li"))
+        anchors = sum(run["anchor"] is not None for run in get(self.url, "/cache/tree")["runs"])
+        page.wait(f"document.querySelectorAll('.tree .bead:not(.bare)').length === {anchors}")
+        expect("an anchor's worth", True, " uses ahead" in page.text(".tree .run .hint"))
+        expect("slots", 4, page.count(".slots li"))
+        page.screenshot(self.folder / "server-light.png")
+        page.dark(True)
+        page.screenshot(self.folder / "server-dark.png")
+        # Two ticks of a clock that is no faster than the page's.
+        ticks = """new Promise((resolve) => {
+            let count = 0;
+            const timer = setInterval(() => ++count === 2 && (clearInterval(timer), resolve()), 1000);
+        })"""
+        looks = lambda: sum(request.endswith("/status") for request in page.requests)
+        before = looks()
+        page.eval(ticks)
+        expect("it looks while it is seen", True, looks() > before)
+        page.eval("Object.defineProperty(document, 'visibilityState', { value: 'hidden', configurable: true })")
+        before = looks()
+        page.eval(ticks)
+        expect("it rests while it is not", before, looks())
+        self.clean(page)
+
     def fits_a_phone(self):
         page = self.open(width=360, height=740)
         self.ask(page, LONG + "\nWhich room does oaken-3 have? " + "x" * 300)

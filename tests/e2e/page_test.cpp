@@ -22,7 +22,7 @@ TEST(Page, InChromium) {
   const Finished run = check(server, {});
   EXPECT_EQ(run.code, 0) << run.out << run.err;
   EXPECT_NE(run.out.find("streams_and_reuses: ok"), std::string::npos) << run.out;
-  for (const char* name : {"chat-light.png", "chat-dark.png", "phone-chat.png"})
+  for (const char* name : {"chat-light.png", "server-dark.png", "phone-chat.png", "phone-server.png"})
     EXPECT_TRUE(std::filesystem::exists(testing::source_directory() + "/build/page/" + name)) << name;
   EXPECT_EQ(server.stop(), 0);
 }
