@@ -56,6 +56,8 @@ Result<ServerOptions> server_options(const Flags& flags) {
   WP_TRY(options.api_keys, read_keys(flags));
   options.allowed_hosts = split_list(flags.text("allowed-host"));
   options.allowed_origins = split_list(flags.text("cors-origin"));
+  options.responses.bytes_max = flags.integer("response-store");
+  options.responses.seconds_max = flags.integer("response-store-time") / 1'000'000'000;
   options.http.workers_max = static_cast<int32_t>(flags.integer("max-queue") + flags.integer("sequences") + 16);
   return options;
 }
@@ -107,8 +109,8 @@ void print_banner(const Flags& flags, const Session& session, const Server& serv
       session.limits.cache ? "on" : "off", kPageTokens,
       session.limits.ram_bytes > 0 ? gib(session.limits.ram_bytes) : "off",
       session.tier ? flags.text("cache-disk") : "off", d.temperature, d.top_p, d.top_k, session.defaults_source);
-  out += fmt::format("serving  {}   openai   context {}   key: {}\n", server.url(), session.limits.context_tokens,
-                     keyed ? "asked for" : "none");
+  out += fmt::format("serving  {}   openai responses   context {}   key: {}\n", server.url(),
+                     session.limits.context_tokens, keyed ? "asked for" : "none");
   if (!flags.changed_text().empty()) out += fmt::format("flags    {}\n", flags.changed_text());
   out += fmt::format("ready    {:.1f} s  (load {:.1f})\n", ready_s, session.loaded.load_seconds);
   out += fmt::format(
@@ -269,6 +271,20 @@ std::vector<FlagSpec> serve_flags() {
        .group = "Cache",
        .advanced = yes,
        .choices = {"none", "key"}},
+      {.name = "response-store",
+       .kind = FlagKind::size,
+       .fallback = "64MiB",
+       .placeholder = "SIZE",
+       .help = "Host memory for answers of /v1/responses that previous_response_id continues; 0: none is kept",
+       .group = "API",
+       .advanced = yes},
+      {.name = "response-store-time",
+       .kind = FlagKind::duration,
+       .fallback = "24h",
+       .placeholder = "T",
+       .help = "How long they are kept at most",
+       .group = "API",
+       .advanced = yes},
       {.name = "strict-api",
        .kind = FlagKind::boolean,
        .fallback = "false",

@@ -10,6 +10,7 @@
 namespace wp {
 
 struct ChatRequest {
+  const char* input_name = "messages";  // What the dialect calls the conversation, for refusals.
   CommonFields common;
   NormalisedMessages history;
   Json tools = nullptr;             // As given; null: none.

@@ -169,7 +169,8 @@ std::optional<ApiError> lower_responses(ResponsesRequest& request, const std::ve
   for (const Json& list : history) items += list.size();
   if (items > items_max)
     return invalid_value("input", cat("input: expected at most ", items_max, " items, found ", items));
-  ResponseConversation conversation(find_item);
+  if (auto error = resolve_references(request.items, find_item)) return error;
+  ResponseConversation conversation;
   for (const Json& list : history)
     for (const Json& item : list)
       if (auto error = conversation.add(item, "previous_response_id")) return error;
@@ -188,6 +189,7 @@ std::optional<ApiError> lower_responses(ResponsesRequest& request, const std::ve
   if (auto error = parse_chat(chat, context, out)) return in_responses_words(std::move(*error));
   if (context.strict_api && !request.unknown.empty())
     return invalid_value(request.unknown[0], cat(request.unknown[0], ": expected a known field"));
+  out->input_name = "input";
   out->common.unknown.insert(out->common.unknown.end(), request.unknown.begin(), request.unknown.end());
   return std::nullopt;
 }

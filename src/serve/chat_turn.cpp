@@ -57,17 +57,19 @@ bool ChatRun::progress(size_t index, const TokenEvent& event) {
 bool ChatRun::token(size_t index, TokenEvent& event) {
   std::vector<OutputPiece> pieces;
   if (choices_[index].push(event, &pieces)) stop_choice(index);
+  said(index, pieces);
   return !is_streamed() || send(index, pieces);
 }
 
 bool ChatRun::finished(size_t index, FinishReason reason) {
   std::vector<OutputPiece> pieces;
   choices_[index].finish(reason, stats(index).generated_tokens, &pieces);
+  said(index, pieces);
   return !is_streamed() || (send(index, pieces) && send_finish(index));
 }
 
 bool ChatRun::send(size_t index, std::vector<OutputPiece>& pieces) {
-  return pieces.empty() ? events().ping_when_due() : send_pieces(index, pieces);
+  return pieces.empty() ? keep_alive() : send_pieces(index, pieces);
 }
 
 namespace {
@@ -99,7 +101,7 @@ void chat_turn(const RunContext& context, const HttpRequest& http, ChatRequest& 
   const ChatPrompt& prompt = *rendered;
   int64_t max_tokens = 0;
   const int64_t prompt_tokens = static_cast<int64_t>(prompt.tokens.size());
-  if (auto error = fit_context(service, request.common, prompt_tokens, "messages", &max_tokens))
+  if (auto error = fit_context(service, request.common, prompt_tokens, request.input_name, &max_tokens))
     return context.response.fail(*error);
   context.log.start(prompt_tokens, request.common.stream);
 

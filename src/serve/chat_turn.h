@@ -27,6 +27,8 @@ class ChatRun : public GenerationRun {
   bool called() const;                                          // Some choice ended in a call.
 
  protected:
+  // What a choice said, streamed or not, before it is sent.
+  virtual void said(size_t, const std::vector<OutputPiece>&) {}
   // What a dialect sends. False: the client is gone. The first four only where the answer is streamed.
   virtual bool send_start(size_t choice) = 0;
   virtual bool send_progress(size_t choice, const TokenEvent& event) = 0;

@@ -65,7 +65,7 @@ bool GenerationRun::on_event(size_t choice, TokenEvent& event) {
     case TokenEvent::Kind::progress: {
       stats_[choice] = event.stats;
       if (!progress(choice, event)) return false;
-      return !streamed_ || events_.ping_when_due();
+      return !streamed_ || keep_alive();
     }
     case TokenEvent::Kind::token: {
       context_.log.phase("decode");
@@ -97,7 +97,7 @@ bool GenerationRun::on_finished(size_t choice, TokenEvent& event) {
   return finished(choice, reason);
 }
 
-bool GenerationRun::on_silence() { return !streamed_ || events_.ping_when_due(); }
+bool GenerationRun::on_silence() { return !streamed_ || keep_alive(); }
 
 GenerateRequest make_request(const RunContext& context, const HttpRequest& http, const CommonFields& fields,
                              std::vector<TokenId> tokens, uint64_t seed, int64_t index, int64_t count) {

@@ -35,6 +35,8 @@ class GenerationRun : private ChoiceHandler {
   virtual bool progress(size_t choice, const TokenEvent& event) = 0;
   virtual bool token(size_t choice, TokenEvent& event) = 0;
   virtual bool finished(size_t choice, FinishReason reason) = 0;
+  // Nothing to send for now: whatever keeps a stream's client waiting.
+  virtual bool keep_alive() { return events_.ping_when_due(); }
   // The generation failed: a status, or where the stream has begun what the dialect ends a broken one with.
   virtual void failed(const ApiError& error);
 

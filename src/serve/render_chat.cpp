@@ -7,8 +7,9 @@ namespace wp {
 std::optional<ChatPrompt> render_chat(const RunContext& context, const HttpRequest& http, ChatRequest& request,
                                       bool captures) {
   const Service& service = context.service;
+  const std::string input = request.input_name;
   if (!service.prompter) {
-    context.response.fail(unsupported_value("messages", "messages: expected a model with a chat template, found none"));
+    context.response.fail(unsupported_value(input, cat(input, ": expected a model with a chat template, found none")));
     return std::nullopt;
   }
   if (!request.tools.is_null() && service.chat_template->source().find("tools") == std::string::npos) {
@@ -28,11 +29,10 @@ std::optional<ChatPrompt> render_chat(const RunContext& context, const HttpReque
   if (prompt.ok() && !prompt->tokens.empty()) return std::move(*prompt);
   context.state.metrics.count_template_error();
   if (prompt.ok()) {
-    context.response.fail(invalid_value("messages", "messages: expected a prompt of at least one token, found none"));
+    context.response.fail(invalid_value(input, cat(input, ": expected a prompt of at least one token, found none")));
   } else {
-    ApiError error =
-        invalid_value("messages", cat("messages: the chat template refused them: ", prompt.error().message));
-    if (prompt.error().code != ErrorCode::bad_request) error = from_error(prompt.error(), "messages");
+    ApiError error = invalid_value(input, cat(input, ": the chat template refused it: ", prompt.error().message));
+    if (prompt.error().code != ErrorCode::bad_request) error = from_error(prompt.error(), input);
     context.response.fail(error);
   }
   return std::nullopt;

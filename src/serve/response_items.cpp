@@ -66,6 +66,13 @@ std::optional<ApiError> need_string(const Json& item, const char* name, const st
 
 }  // namespace
 
+std::string kind_of_item(const Json& item) {
+  const Json* type = member_of(item, "type");
+  if (type && type->is_string()) return type->get<std::string>();
+  if (type) return "";
+  return member_of(item, "role") ? "message" : member_of(item, "id") ? "item_reference" : "";
+}
+
 std::string sealed_thought(const std::string& thought) { return cat(kSeal, thought); }
 
 void ResponseConversation::skip(const std::string& kind) {
@@ -84,17 +91,13 @@ std::optional<ApiError> ResponseConversation::add(const Json& item, const std::s
   if (!item.is_object()) return invalid_type(where, "an object", item);
   const Json* type = member_of(item, "type");
   if (type && !type->is_string()) return invalid_type(where + ".type", "a string", *type);
-  const std::string kind = type                    ? type->get<std::string>()
-                           : item.contains("role") ? "message"
-                           : member_of(item, "id") ? "item_reference"
-                                                   : "";
+  const std::string kind = kind_of_item(item);
   if (kind == "message") return add_message(item, where);
   if (kind == "reasoning") return add_reasoning(item, where);
   if (kind == "function_call" || kind == "custom_tool_call" || kind == "local_shell_call")
     return add_call(item, kind, where);
   if (kind == "function_call_output" || kind == "custom_tool_call_output" || kind == "local_shell_call_output")
     return add_output(item, where);
-  if (kind == "item_reference") return add_reference(item, where);
   if (kind.empty()) return invalid_type(where + ".type", "a string", Json());
   skip(cat("item ", kind.substr(0, 64)));
   return std::nullopt;
@@ -207,16 +210,19 @@ std::optional<ApiError> ResponseConversation::read_output(const Json& output, co
   return std::nullopt;
 }
 
-std::optional<ApiError> ResponseConversation::add_reference(const Json& item, const std::string& where) {
-  std::string id;
-  if (auto error = need_string(item, "id", where, &id)) return error;
-  const auto found = find_item_ ? find_item_(id) : std::nullopt;
-  if (!found)
-    return invalid_value(
-        where + ".id",
-        cat(where, ".id: expected an item of a stored response, found none of this name: ", id.substr(0, 64)));
-  if (const Json* type = member_of(*found, "type"); type && *type == "item_reference") return std::nullopt;
-  return add(*found, where);
+std::optional<ApiError> resolve_references(Json& items, const FindItem& find_item) {
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (!items[i].is_object() || kind_of_item(items[i]) != "item_reference") continue;
+    const std::string where = cat("input[", i, "]");
+    std::string id;
+    if (auto error = need_string(items[i], "id", where, &id)) return error;
+    auto found = find_item ? find_item(id) : std::nullopt;
+    if (!found)
+      return invalid_value(
+          where + ".id", cat(where, ".id: expected an item of a stored response, found none named ", id.substr(0, 64)));
+    items[i] = std::move(*found);
+  }
+  return std::nullopt;
 }
 
 }  // namespace wp

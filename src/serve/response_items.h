@@ -12,13 +12,17 @@
 
 namespace wp {
 
-// The item of a stored answer that an item_reference names; nothing: there is none.
+// "message", "function_call"; an item without a type is a message where it has a role, a reference where it has an id
+// alone. Empty: none of these.
+std::string kind_of_item(const Json& item);
+
+// The item of a stored answer of this name; nothing: there is none.
 using FindItem = std::function<std::optional<Json>(const std::string& id)>;
+// Puts in place of each item_reference what it names.
+std::optional<ApiError> resolve_references(Json& items, const FindItem& find_item);
 
 class ResponseConversation {
  public:
-  explicit ResponseConversation(FindItem find_item = {}) : find_item_(std::move(find_item)) {}
-
   // `where`: what a refusal calls the item, "input[3]".
   std::optional<ApiError> add(const Json& item, const std::string& where);
 
@@ -31,12 +35,10 @@ class ResponseConversation {
   std::optional<ApiError> add_reasoning(const Json& item, const std::string& where);
   std::optional<ApiError> add_call(const Json& item, const std::string& kind, const std::string& where);
   std::optional<ApiError> add_output(const Json& item, const std::string& where);
-  std::optional<ApiError> add_reference(const Json& item, const std::string& where);
   std::optional<ApiError> read_output(const Json& output, const std::string& where, std::string* text);
   Json& turn();  // The assistant message under way.
   void skip(const std::string& kind);
 
-  FindItem find_item_;
   Json messages_ = Json::array();
   bool open_ = false;  // The last message is an assistant's, and may go on.
   bool said_ = false;  // It has text or calls.

@@ -5,8 +5,9 @@
 namespace wp {
 namespace {
 
-constexpr int64_t kEntryBytes = 512;  // Of maps and lists, for one response or one turn.
-constexpr int64_t kItemBytes = 192;   // For one item's name.
+constexpr int64_t kEntryBytes = 512;                             // Of maps and lists, for one response or one turn.
+constexpr int64_t kSecondsMax = int64_t{100} * 365 * 24 * 3600;  // Of nanoseconds in 64 bits, a third.
+constexpr int64_t kItemBytes = 192;                              // For one item's name.
 
 int64_t bytes_of(const std::string& text) { return static_cast<int64_t>(text.size()); }
 
@@ -47,7 +48,9 @@ std::vector<ResponseTurn::Ptr> ResponseTurn::path(const Ptr& self) const {
 }
 
 ResponseStore::ResponseStore(const ResponseStoreLimits& limits, Clock& clock)
-    : limits_(limits), clock_(&clock), bytes_(std::make_shared<std::atomic<int64_t>>(0)) {}
+    : limits_(limits), clock_(&clock), bytes_(std::make_shared<std::atomic<int64_t>>(0)) {
+  limits_.seconds_max = std::min(limits_.seconds_max, kSecondsMax);
+}
 
 bool ResponseStore::put(std::string_view domain, Entry entry) {
   if (limits_.bytes_max <= 0) return false;

@@ -18,12 +18,16 @@ struct Route {
   Handler handler;
   bool open = false;    // No key is asked for.
   bool prefix = false;  // Everything below the path.
-  bool waits = false;   // For the engine: not on the I/O thread. Every POST does.
+  bool waits = false;   // For the engine, or works long: not on the I/O thread. Every POST does.
 };
 
 constexpr Route kRoutes[] = {
     {"/v1/chat/completions", "POST", "chat", chat_completions},
     {"/v1/completions", "POST", "completions", completions},
+    {"/v1/responses", "POST", "responses", responses},
+    {"/v1/responses/input_tokens", "POST", "responses-input-tokens", response_input_tokens},
+    {"/v1/responses/", "GET", "responses-get", get_response, false, true, true},
+    {"/v1/responses/", "DELETE", "responses-delete", delete_response, false, true},
     {"/v1/models", "GET", "models", models},
     {"/v1/models/", "GET", "models", model_by_id, false, true},
     {"/models", "GET", "models", models},
@@ -45,25 +49,43 @@ constexpr Route kRoutes[] = {
 };
 
 // Known elsewhere, not offered here; a path below one of them is the same.
-constexpr std::string_view kKnownElsewhere[] = {
-    "/v1/responses",    "/v1/messages",    "/v1/embeddings", "/v1/rerank",
-    "/v1/score",        "/v1/moderations", "/v1/audio",      "/v1/images",
-    "/v1/files",        "/v1/uploads",     "/v1/batches",    "/v1/fine_tuning",
-    "/v1/assistants",   "/v1/threads",     "/v1/realtime",   "/v1/vector_stores",
-    "/v1/evals",        "/v1/containers",  "/v1/videos",     "/v1/conversations",
-    "/v1/organization", "/infill",         "/embedding",     "/embeddings",
-    "/completion",      "/props",          "/rerank",        "/lora-adapters"};
+constexpr std::string_view kKnownElsewhere[] = {"/v1/messages",     "/v1/responses/compact",
+                                                "/v1/embeddings",   "/v1/rerank",
+                                                "/v1/score",        "/v1/moderations",
+                                                "/v1/audio",        "/v1/images",
+                                                "/v1/files",        "/v1/uploads",
+                                                "/v1/batches",      "/v1/fine_tuning",
+                                                "/v1/assistants",   "/v1/threads",
+                                                "/v1/realtime",     "/v1/vector_stores",
+                                                "/v1/evals",        "/v1/containers",
+                                                "/v1/videos",       "/v1/conversations",
+                                                "/v1/organization", "/infill",
+                                                "/embedding",       "/embeddings",
+                                                "/completion",      "/props",
+                                                "/rerank",          "/lora-adapters"};
 
 bool below(std::string_view path, std::string_view parent) {
   return path.substr(0, parent.size()) == parent && (path.size() == parent.size() || path[parent.size()] == '/');
 }
 
-const Route* find_route(std::string_view path) {
-  for (const Route& route : kRoutes)
-    if (route.prefix ? path.size() > route.path.size() && path.substr(0, route.path.size()) == route.path
-                     : path == route.path)
-      return &route;
-  return nullptr;
+bool leads_to(const Route& route, std::string_view path) {
+  if (!route.prefix) return path == route.path;
+  return path.size() > route.path.size() && path.substr(0, route.path.size()) == route.path;
+}
+
+bool takes(const Route& route, std::string_view method) {
+  return method == route.method || (method == "HEAD" && route.method == "GET");
+}
+
+// The first that leads to the path, or the one of several that takes the method.
+const Route* find_route(std::string_view path, std::string_view method) {
+  const Route* found = nullptr;
+  for (const Route& route : kRoutes) {
+    if (!leads_to(route, path) || (found && route.path != found->path)) continue;
+    if (takes(route, method)) return &route;
+    if (!found) found = &route;
+  }
+  return found;
 }
 
 ApiError forbidden(const char* code, std::string message) {
@@ -128,7 +150,10 @@ std::optional<ApiError> check_media_type(const HttpRequest& request) {
 }
 
 std::string allowed_methods(const Route& route) {
-  return route.method == "GET" ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+  std::string methods;
+  for (const Route& one : kRoutes)
+    if (one.path == route.path) methods += cat(one.method, one.method == "GET" ? ", HEAD, " : ", ");
+  return methods + "OPTIONS";
 }
 
 void add_cors(const HttpRequest& request, HttpResponse& response, const ServerState& state) {
@@ -137,25 +162,26 @@ void add_cors(const HttpRequest& request, HttpResponse& response, const ServerSt
   response.add_header("access-control-allow-origin", origin);
   response.add_header("vary", "origin");
   if (request.method != "OPTIONS") return;
-  response.add_header("access-control-allow-methods", "GET, POST, OPTIONS");
+  response.add_header("access-control-allow-methods", "GET, POST, DELETE, OPTIONS");
   response.add_header("access-control-allow-headers", "authorization, content-type, x-session-id");
 }
 
 // What keeps a request from its handler; nothing when it may go on to `*route`.
 std::optional<ApiError> refuse(const HttpRequest& request, const ServerState& state, const Route** route) {
   if (auto error = check_origin(request, state)) return error;
-  *route = find_route(request.path);
+  *route = find_route(request.path, request.method);
   const bool preflight = request.method == "OPTIONS";
   if (!preflight && !(*route && (*route)->open))
     if (auto error = check_key(request, state)) return error;
   if (preflight && (*route || request.path == "*")) return std::nullopt;
-  if (!*route) {
+  if (!*route || !takes(**route, request.method))
     for (const std::string_view known : kKnownElsewhere)
       if (below(request.path, known)) return not_implemented(known);
+  if (!*route) {
     return not_found(cat("path: expected a known route, found ", request.path.substr(0, 64)));
   }
-  const bool fits = request.method == (*route)->method || (request.method == "HEAD" && (*route)->method == "GET");
-  if (!fits) return method_not_allowed(request.method.substr(0, 16), allowed_methods(**route));
+  if (!takes(**route, request.method))
+    return method_not_allowed(request.method.substr(0, 16), allowed_methods(**route));
   if ((*route)->method == "POST") return check_media_type(request);
   return std::nullopt;
 }
@@ -165,7 +191,7 @@ std::optional<ApiError> refuse(const HttpRequest& request, const ServerState& st
 std::string next_request_id(ServerState& state) { return cat("r-", ++state.requests); }
 
 bool is_quick(const HttpRequest& request) {
-  const Route* route = find_route(request.path);
+  const Route* route = find_route(request.path, request.method);
   return request.method != "POST" && !(route && route->waits);
 }
 

@@ -18,6 +18,10 @@ std::string next_request_id(ServerState& state);
 // The handlers.
 void chat_completions(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void completions(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void responses(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void response_input_tokens(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void get_response(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void delete_response(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void models(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void model_by_id(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void tokenize(const HttpRequest& request, HttpResponse& response, ServerState& state);

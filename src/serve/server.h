@@ -12,6 +12,7 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "serve/response_store.h"
 #include "serve/service.h"
 
 namespace wp {
@@ -37,6 +38,7 @@ struct ServerOptions {
   std::vector<std::string> allowed_hosts;    // Beside the loopback names, where Host is checked.
   std::vector<std::string> allowed_origins;  // Answered with CORS headers; all others are refused.
   HttpLimits http;
+  ResponseStoreLimits responses;  // Of what /v1/responses keeps.
 };
 
 class Server {

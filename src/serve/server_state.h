@@ -8,6 +8,7 @@
 #include <string>
 
 #include "serve/metrics.h"
+#include "serve/response_store.h"
 #include "serve/server.h"
 
 namespace wp {
@@ -15,7 +16,10 @@ namespace wp {
 class ServerState {
  public:
   ServerState(ServerOptions server_options, Clock& server_clock)
-      : options(std::move(server_options)), clock(server_clock), created_s(unix_time_s()) {}
+      : options(std::move(server_options)),
+        clock(server_clock),
+        created_s(unix_time_s()),
+        responses(options.responses, server_clock) {}
 
   struct Loading {
     std::string phase;
@@ -49,6 +53,7 @@ class ServerState {
   std::atomic<uint64_t> requests{0};    // Numbered from 1.
   std::atomic<uint64_t> draws{0};       // Seeds given to requests without one.
   Metrics metrics;
+  ResponseStore responses;
 
  private:
   mutable std::mutex mutex_;

@@ -24,10 +24,9 @@ bool SseWriter::send_event(const Json& data) {
 
 void SseWriter::ping_with_events() { ping_ = "event: ping\ndata: {\"type\":\"ping\"}\n\n"; }
 
-bool SseWriter::ping_when_due() {
-  if (clock_.now_ns() - last_ns_ < silence_ns_max_) return true;
-  return put(ping_);
-}
+bool SseWriter::ping_due() const { return clock_.now_ns() - last_ns_ >= silence_ns_max_; }
+
+bool SseWriter::ping_when_due() { return !ping_due() || put(ping_); }
 
 bool SseWriter::done() { return put("data: [DONE]\n\n") && end(); }
 

@@ -16,6 +16,7 @@ class SseWriter {
   // Each returns false when the client is gone.
   bool send(const Json& data);
   bool send_event(const Json& data);  // Named by its member "type".
+  bool ping_due() const;              // Nothing was sent for so long that something must be.
   bool ping_when_due();               // Within the first-byte time, then after so much silence.
   void ping_with_events();            // Pings are Anthropic's events from now on, no comments.
   bool done();                        // data: [DONE], and the end.

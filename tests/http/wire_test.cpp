@@ -21,7 +21,7 @@ TEST_F(Wire, RoutesThatDoNotExist) {
   EXPECT_EQ(wrong.status, 405);
   EXPECT_EQ(wrong.headers.at("allow"), "POST, OPTIONS");
   EXPECT_EQ(c.call("DELETE", "/health", "").status, 405);
-  for (const char* path : {"/v1/embeddings", "/v1/responses", "/v1/audio/speech", "/props"}) {
+  for (const char* path : {"/v1/embeddings", "/v1/responses/compact", "/v1/audio/speech", "/props"}) {
     const WireAnswer missing = c.post(path, Json::object());
     EXPECT_EQ(missing.status, 501) << path;
     EXPECT_EQ(missing.json()["error"]["type"], "not_implemented_error");
