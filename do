@@ -13,7 +13,7 @@ readonly test_packages=(
   chromium-headless-shell fonts-dejavu-core
 )
 readonly ci_packages=(clang libclang-rt-14-dev g++-aarch64-linux-gnu qemu-user-static)
-readonly python_packages=(openai==3.57.0)
+readonly python_packages=(openai==3.57.0 anthropic==2.17.0)
 # What compiles the cuda backend where no nvcc 13 is installed.
 readonly cuda_packages=(nvidia-cuda-{nvcc,crt,runtime,cccl}==13.0.* nvidia-nvvm==13.0.*)
 readonly cores=$(nproc)

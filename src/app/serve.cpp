@@ -85,6 +85,7 @@ std::shared_ptr<const Service> make_service(const Flags& flags, const Session& s
   service->domain_per_key = flags.text("cache-domains") == "key";
   service->strict_model = flags.on("strict-model");
   service->call_in_thinking = flags.text("call-in-thinking") == "accept";
+  service->strip_volatile = flags.on("strip-volatile");
   service->reasoning_both = flags.text("reasoning-field") == "both";
   return service;
 }
@@ -284,6 +285,12 @@ std::vector<FlagSpec> serve_flags() {
        .placeholder = "T",
        .help = "How long they are kept at most",
        .group = "API",
+       .advanced = yes},
+      {.name = "strip-volatile",
+       .kind = FlagKind::boolean,
+       .fallback = "true",
+       .help = "Take known per-request lines out of system texts: the cache could find nothing behind them",
+       .group = "Cache",
        .advanced = yes},
       {.name = "strict-api",
        .kind = FlagKind::boolean,

@@ -20,6 +20,7 @@ struct ChatRequest {
   bool parallel_calls = true;
   bool add_generation_prompt = true;
   bool stop_in_reasoning = false;
+  std::string_view call_id_prefix = "call_";
 };
 
 std::optional<ApiError> parse_chat(const Json& body, const ParseContext& context, ChatRequest* out);

@@ -13,6 +13,7 @@ namespace wp {
 struct CommonFields {
   std::string model;
   std::optional<int64_t> max_tokens;
+  bool max_tokens_bounded = false;  // More than the context leaves is no error, and means all of it.
   SamplingParams sampling;
   std::optional<uint64_t> seed;
   int64_t n = 1;

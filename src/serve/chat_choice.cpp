@@ -49,28 +49,38 @@ void ChatChoice::collect(const std::vector<OutputPiece>& pieces, size_t from) {
   for (size_t i = from; i < pieces.size(); ++i) {
     const OutputPiece& piece = pieces[i];
     switch (piece.kind) {
-      case OutputPiece::Kind::reasoning: reasoning_ += piece.text; break;
-      case OutputPiece::Kind::content: content_ += piece.text; break;
-      case OutputPiece::Kind::call_begin: calls_.push_back({make_id("call_"), piece.text, "", false}); break;
-      case OutputPiece::Kind::call_arguments: calls_[static_cast<size_t>(piece.call)].arguments += piece.text; break;
-      case OutputPiece::Kind::call_end: calls_[static_cast<size_t>(piece.call)].complete = true; break;
+      case OutputPiece::Kind::reasoning:
+      case OutputPiece::Kind::content:
+        if (parts_.empty() || parts_.back().kind != piece.kind) parts_.push_back({.kind = piece.kind});
+        parts_.back().text += piece.text;
+        break;
+      case OutputPiece::Kind::call_begin:
+        calls_.push_back(parts_.size());
+        parts_.push_back(
+            {.kind = piece.kind, .call_id = make_id(request_.call_id_prefix), .name = piece.text, .complete = false});
+        break;
+      case OutputPiece::Kind::call_arguments: call(piece).text += piece.text; break;
+      case OutputPiece::Kind::call_end: call(piece).complete = true; break;
     }
   }
 }
 
 Json ChatChoice::message() const {
+  std::string reasoning, content;
   Json calls = Json::array();
-  for (const Call& call : calls_) {
-    if (!call.complete) continue;  // Cut by a limit: no guessed value is returned (A10).
-    calls.push_back(
-        {{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  for (const ChatPart& part : parts_) {
+    if (part.kind == OutputPiece::Kind::reasoning) reasoning += part.text;
+    else if (part.kind == OutputPiece::Kind::content) content += part.text;
+    else if (part.complete)  // Else cut by a limit: no guessed value is returned (A10).
+      calls.push_back(
+          {{"id", part.call_id}, {"type", "function"}, {"function", {{"name", part.name}, {"arguments", part.text}}}});
   }
   Json message = {{"role", "assistant"}};
-  message["content"] = content_.empty() && !calls.empty() ? Json(nullptr) : Json(content_);
+  message["content"] = content.empty() && !calls.empty() ? Json(nullptr) : Json(content);
   message["refusal"] = nullptr;
-  if (!reasoning_.empty()) {
-    message["reasoning_content"] = reasoning_;
-    if (service_.reasoning_both) message["reasoning"] = reasoning_;
+  if (!reasoning.empty()) {
+    message["reasoning_content"] = reasoning;
+    if (service_.reasoning_both) message["reasoning"] = reasoning;
   }
   if (!calls.empty()) message["tool_calls"] = std::move(calls);
   return message;

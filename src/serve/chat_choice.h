@@ -13,6 +13,14 @@
 
 namespace wp {
 
+// What a choice holds, in the order in which it came: a stretch of reasoning, a stretch of content, or a call.
+struct ChatPart {
+  OutputPiece::Kind kind = OutputPiece::Kind::content;  // reasoning, content or call_begin.
+  std::string text;                                     // A call's: its arguments.
+  std::string call_id, name;
+  bool complete = true;  // False: a call that a limit has cut, or that is still coming.
+};
+
 class ChatChoice {
  public:
   // All outlive the choice.
@@ -24,7 +32,9 @@ class ChatChoice {
   void finish(FinishReason reason, int64_t generated, std::vector<OutputPiece>* out);
 
   const char* finish_reason() const { return finish_reason_; }
-  const std::string& call_id(int call) const { return calls_[static_cast<size_t>(call)].id; }
+  const std::string& call_id(int call) const { return parts_[calls_[static_cast<size_t>(call)]].call_id; }
+  const std::vector<ChatPart>& parts() const { return parts_; }
+  const std::string& stop_string() const { return detokenizer_.stop(); }  // Which ended it; empty: none.
   Json message() const;
   Json take_new_logprobs();  // Since the last call; a list.
   Json all_logprobs() const { return logprobs_; }
@@ -33,10 +43,7 @@ class ChatChoice {
   const std::vector<std::string>& repairs() const { return parser_.repairs(); }
 
  private:
-  struct Call {
-    std::string id, name, arguments;
-    bool complete = false;
-  };
+  ChatPart& call(const OutputPiece& piece) { return parts_[calls_[static_cast<size_t>(piece.call)]]; }
   void collect(const std::vector<OutputPiece>& pieces, size_t from);
 
   const Service& service_;
@@ -45,8 +52,8 @@ class ChatChoice {
   OutputParser parser_;
   bool ended_ = false;
   int64_t tokens_ = 0, reasoning_tokens_ = 0;
-  std::string reasoning_, content_;
-  std::vector<Call> calls_;
+  std::vector<ChatPart> parts_;
+  std::vector<size_t> calls_;  // Which parts are calls.
   Json logprobs_ = Json::array();
   size_t logprobs_taken_ = 0;
   const char* finish_reason_ = "stop";

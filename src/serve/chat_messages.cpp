@@ -223,6 +223,45 @@ std::optional<ApiError> normalise_messages(const Json& messages, int32_t message
   return std::nullopt;
 }
 
+namespace {
+
+// Bytes of the line at the beginning of `text`, with the newlines behind it; 0: there is none.
+size_t volatile_line_bytes(std::string_view text) {
+  constexpr std::string_view kName = "x-anthropic-billing-header:";
+  if (text.substr(0, kName.size()) != kName) return 0;
+  size_t at = kName.size();
+  const auto skip = [&](const auto& belongs) {
+    const size_t begin = at;
+    while (at < text.size() && belongs(text[at])) ++at;
+    return at > begin;
+  };
+  bool any = false;
+  while (at < text.size() && text[at] != '\n') {  // " key=value;"
+    const bool pair = skip([](char c) { return c == ' '; }) &&
+                      skip([](char c) { return (c >= 'a' && c <= 'z') || c == '_'; }) && text.substr(at, 1) == "=" &&
+                      skip([](char c) { return c != ';' && c != '\n' && c != ' '; }) && text.substr(at, 1) == ";";
+    if (!pair) return 0;
+    any = true;
+    ++at;
+  }
+  skip([](char c) { return c == '\n'; });
+  return any ? at : 0;
+}
+
+}  // namespace
+
+int strip_volatile_lines(Json& messages) {
+  int stripped = 0;
+  for (Json& message : messages) {
+    if (message["role"] != "system") continue;
+    std::string& text = message["content"].get_ref<std::string&>();
+    const size_t bytes = volatile_line_bytes(text);
+    text.erase(0, bytes);
+    stripped += bytes > 0;
+  }
+  return stripped;
+}
+
 void tag_late_system(Json& messages) {
   for (size_t i = 1; i < messages.size(); ++i) {
     if (messages[i]["role"] != "system") continue;

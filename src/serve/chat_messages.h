@@ -26,5 +26,9 @@ int64_t cache_control_s(const Json& holder);
 std::optional<ApiError> normalise_messages(const Json& messages, int32_t messages_max, NormalisedMessages* out);
 // For templates that refuse system messages behind others: these become user turns, tagged, in place.
 void tag_late_system(Json& messages);
+// Claude Code begins its system text with a line that differs in each request, so that nothing behind it could be found
+// in the cache: "x-anthropic-billing-header: cc_version=2.1.100.7b4; cc_entrypoint=cli; cch=eb6c6;". Takes it out of
+// system messages; what only looks like it stays. Returns how many there were.
+int strip_volatile_lines(Json& messages);
 
 }  // namespace wp

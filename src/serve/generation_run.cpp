@@ -131,10 +131,11 @@ uint64_t request_seed(const RunContext& context, const CommonFields& fields) {
 std::optional<ApiError> fit_context(const Service& service, const CommonFields& fields, int64_t prompt_tokens,
                                     std::string_view param, int64_t* max_tokens) {
   const int64_t room = service.context_tokens - prompt_tokens;
-  const int64_t asked = fields.max_tokens.value_or(0);
+  int64_t asked = fields.max_tokens.value_or(0);
+  if (fields.max_tokens_bounded) asked = std::min(asked, std::max<int64_t>(room, 1));
   if (room < std::max<int64_t>(asked, fields.max_tokens ? 0 : 1))
     return context_length_exceeded(service.context_tokens, prompt_tokens, asked, param);
-  *max_tokens = fields.max_tokens.value_or(room);
+  *max_tokens = fields.max_tokens ? asked : room;
   return std::nullopt;
 }
 

@@ -242,6 +242,11 @@ void Metrics::count_repeated_call() {
   ++repeated_calls_;
 }
 
+void Metrics::count_volatile_lines(int lines) {
+  const std::lock_guard lock(mutex_);
+  volatile_lines_ += lines;
+}
+
 void Metrics::observe(const RequestStats& stats) {
   const std::lock_guard lock(mutex_);
   recent_.push_back({.number = ++finished_,
@@ -300,6 +305,8 @@ std::string Metrics::print(const Service* service) const {
   single(out, "warmpath_template_errors_total", "counter", "Requests the chat template refused.", template_errors_);
   single(out, "warmpath_repeat_tool_calls_total", "counter", "Requests whose history repeats a call three times.",
          repeated_calls_);
+  single(out, "warmpath_volatile_lines_stripped_total", "counter", "Per-request lines taken out of system texts.",
+         volatile_lines_);
   ttft_.print(out, "warmpath_time_to_first_token_seconds");
   gap_.print(out, "warmpath_inter_token_latency_seconds");
   total_.print(out, "warmpath_e2e_request_latency_seconds");

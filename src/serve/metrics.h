@@ -49,6 +49,7 @@ class Metrics {
   void count_finish(std::string_view reason);    // stop, length, tool_calls.
   void count_cancelled(std::string_view phase);  // A client that left.
   void count_repeated_call();                    // A history with the same call three times.
+  void count_volatile_lines(int lines);          // Taken out of system texts.
   void observe(const RequestStats& stats);       // Once per finished generation.
   void observe_gap(double seconds);              // Between two tokens of one stream.
 
@@ -63,7 +64,7 @@ class Metrics {
   std::map<std::string, int64_t, std::less<>> repairs_, finishes_, cancelled_;
   std::deque<RecentRequest> recent_;
   int64_t finished_ = 0;
-  int64_t template_errors_ = 0, repeated_calls_ = 0;
+  int64_t template_errors_ = 0, repeated_calls_ = 0, volatile_lines_ = 0;
   Histogram ttft_{latencies()}, gap_{gaps()}, total_{latencies()}, queue_{latencies()}, prefill_{latencies()},
       decode_{latencies()}, prompt_tokens_{sizes()}, generated_tokens_{sizes()};
   std::array<Histogram, kTiers> restores_{Histogram{latencies()}, Histogram{latencies()}, Histogram{latencies()}};

@@ -16,6 +16,8 @@ std::optional<ChatPrompt> render_chat(const RunContext& context, const HttpReque
     context.response.fail(unsupported_value("tools", "tools: the model template has no tool section"));
     return std::nullopt;
   }
+  if (service.strip_volatile)
+    context.state.metrics.count_volatile_lines(strip_volatile_lines(request.history.messages));
   if (request.history.repeated_call) context.state.metrics.count_repeated_call();
   if (request.history.unmatched_result) log_warning("unmatched_tool_call_id", {{"id", http.id}});
 

@@ -17,6 +17,8 @@ std::string next_request_id(ServerState& state);
 
 // The handlers.
 void chat_completions(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void messages(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void count_tokens(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void completions(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void responses(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void response_input_tokens(const HttpRequest& request, HttpResponse& response, ServerState& state);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "serve/metrics.h"
@@ -42,6 +43,12 @@ class ServerState {
     return service_;
   }
 
+  // True once for each name: what would otherwise be in the log with every request of a client.
+  bool first_time(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    return named_.size() < kNamedMax && named_.insert(name).second;
+  }
+
   ServerOptions options;  // Const after bind().
   Clock& clock;
   const int64_t created_s;
@@ -56,9 +63,12 @@ class ServerState {
   ResponseStore responses;
 
  private:
+  static constexpr size_t kNamedMax = 256;
+
   mutable std::mutex mutex_;
   Loading loading_{"starting", 0};
   std::shared_ptr<const Service> service_;
+  std::set<std::string> named_;
 };
 
 }  // namespace wp

@@ -60,6 +60,7 @@ struct Service {
   bool strict_api = false;       // Unknown fields are errors.
   bool strict_model = false;     // A foreign model name is an error.
   bool call_in_thinking = true;  // A complete call inside a thought ends it and is returned (A1); false: it stays text.
+  bool strip_volatile = true;    // Known lines of system texts that differ with every request are taken out.
   bool reasoning_both = false;   // `reasoning` beside `reasoning_content`.
 };
 

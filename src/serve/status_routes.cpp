@@ -1,4 +1,6 @@
 // GET /v1/models, /health, /livez, /readyz, /metrics: small answers made at once, on the I/O thread.
+#include <fmt/chrono.h>
+
 #include "serve/routes.h"
 
 namespace wp {
@@ -25,6 +27,12 @@ Json model_json(const ServerState& state, const Service* service) {
   }
   model["meta"] = std::move(meta);
   model["architecture"] = {{"input_modalities", {"text"}}, {"output_modalities", {"text"}}};
+  // What Anthropic's clients read.
+  model["type"] = "model";
+  model["display_name"] = service->model_name;
+  model["created_at"] = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(state.created_s)));
+  model["lifecycle"] = "active";
+  model["max_input_tokens"] = model["max_tokens"] = service->context_tokens;
   return model;
 }
 
@@ -33,7 +41,8 @@ Json model_json(const ServerState& state, const Service* service) {
 void models(const HttpRequest&, HttpResponse& response, ServerState& state) {
   const auto service = state.service();
   const Json model = model_json(state, service.get());
-  Json body = {{"object", "list"}, {"data", Json::array({model})}, {"models", Json::array()}};
+  Json body = {{"object", "list"},        {"data", Json::array({model})}, {"models", Json::array()},
+               {"first_id", model["id"]}, {"last_id", model["id"]},       {"has_more", false}};
   if (service)
     body["models"].push_back({{"slug", service->model_name},
                               {"display_name", service->model_name},

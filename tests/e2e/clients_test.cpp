@@ -21,6 +21,7 @@ void run_script(const std::string& script) {
 }
 
 TEST(Clients, OpenaiResponsesContinueAConversationInEachWay) { run_script("responses_client.py"); }
+TEST(Clients, AnthropicHoldsToolConversationsWithAndWithoutThoughts) { run_script("anthropic_client.py"); }
 
 }  // namespace
 }  // namespace wp::e2e
