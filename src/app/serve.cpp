@@ -72,6 +72,7 @@ std::shared_ptr<const Service> make_service(const Flags& flags, const Session& s
   service->disk_tier = session.tier != nullptr;
   service->clock = &system_clock();
   service->model_name = flags.set("name") ? flags.text("name") : session.name;
+  service->model_path = session.path;
   service->build = cat("warmpath ", version_text());
   service->context_tokens = session.limits.context_tokens;
   service->context_trained = session.info().context_max;

@@ -33,6 +33,7 @@ constexpr Route kRoutes[] = {
     {"/v1/models", "GET", "models", models},
     {"/v1/models/", "GET", "models", model_by_id, false, true},
     {"/models", "GET", "models", models},
+    {"/props", "GET", "props", props},
     {"/health", "GET", "health", health, true},
     {"/livez", "GET", "livez", livez, true},
     {"/readyz", "GET", "readyz", readyz, true},
@@ -75,7 +76,6 @@ constexpr std::string_view kKnownElsewhere[] = {"/v1/responses/compact",
                                                 "/embedding",
                                                 "/embeddings",
                                                 "/completion",
-                                                "/props",
                                                 "/rerank",
                                                 "/lora-adapters"};
 

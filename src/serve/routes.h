@@ -29,6 +29,7 @@ void model_by_id(const HttpRequest& request, HttpResponse& response, ServerState
 void tokenize(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void detokenize(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void apply_template(const HttpRequest& request, HttpResponse& response, ServerState& state);
+void props(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void health(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void livez(const HttpRequest& request, HttpResponse& response, ServerState& state);
 void readyz(const HttpRequest& request, HttpResponse& response, ServerState& state);

@@ -47,6 +47,7 @@ struct Service {
   Clock* clock = nullptr;
 
   std::string model_name;       // As served: "flash-next-mini".
+  std::string model_path;       // As it was given.
   std::string build;            // "warmpath 0.1.0 (abc1234)", for system_fingerprint and metrics.
   int64_t context_tokens = 0;   // n_ctx: longest prompt and generation.
   int64_t context_trained = 0;  // n_ctx_train; 0: unknown.

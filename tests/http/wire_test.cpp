@@ -21,7 +21,7 @@ TEST_F(Wire, RoutesThatDoNotExist) {
   EXPECT_EQ(wrong.status, 405);
   EXPECT_EQ(wrong.headers.at("allow"), "POST, OPTIONS");
   EXPECT_EQ(c.call("DELETE", "/health", "").status, 405);
-  for (const char* path : {"/v1/embeddings", "/v1/responses/compact", "/v1/audio/speech", "/props"}) {
+  for (const char* path : {"/v1/embeddings", "/v1/responses/compact", "/v1/audio/speech", "/rerank"}) {
     const WireAnswer missing = c.post(path, Json::object());
     EXPECT_EQ(missing.status, 501) << path;
     EXPECT_EQ(missing.json()["error"]["type"], "not_implemented_error");
@@ -136,6 +136,20 @@ TEST_F(Wire, SlotsAreShownErasedAndNotSavedWithoutAFolder) {
   const Json erased = c.post(path + "erase", Json::object()).json();
   EXPECT_GT(erased["n_erased"].get<int>(), 0) << dump_json(erased);
   EXPECT_EQ(c.post(path + "erase", Json::object()).json()["n_erased"], 0);
+}
+
+TEST_F(Wire, PropsSayWhatIsLoaded) {
+  start();
+  const Json props = client().get("/props").json();
+  EXPECT_EQ(props["n_ctx"], 4096);
+  EXPECT_EQ(props["total_slots"], 4);
+  EXPECT_EQ(props["model_alias"], "mini");
+  EXPECT_EQ(props["build_info"], "warmpath test");
+  EXPECT_EQ(props["modalities"], Json::parse(R"({"vision":false,"audio":false})"));
+  EXPECT_EQ(props["chat_template"], bundled().chat_template.source());
+  EXPECT_EQ(props["chat_template_caps"]["supports_tools"], true);
+  EXPECT_EQ(props["chat_template_caps"]["supports_reasoning_effort"], false);  // The bundled one has no such switch.
+  EXPECT_EQ(props["default_generation_settings"]["params"]["temperature"], 0.0);
 }
 
 TEST_F(Wire, HeadOptionsAndRoot) {
