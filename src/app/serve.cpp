@@ -8,6 +8,7 @@
 #include "app/commands.h"
 #include "app/model_session.h"
 #include "app/progress.h"
+#include "app/service_manager.h"
 #include "app/signals.h"
 #include "core/clock.h"
 #include "core/hash.h"
@@ -20,6 +21,7 @@ namespace {
 
 constexpr int64_t kStatusNs = 10'000'000'000;
 constexpr int64_t kDrainPollNs = 20'000'000;
+constexpr int64_t kCutNs = 10'000'000'000;  // What is left to do once requests are cut takes less.
 
 std::vector<std::string> split_list(const std::string& text) {
   std::vector<std::string> items;
@@ -151,7 +153,8 @@ class StatusLine {
 };
 
 // Until a signal: then no new work, what runs ends or the time is over, or a second signal cuts.
-int drain(const Flags& flags, SignalWaiter& signals, Server& server, Engine& engine) {
+int drain(const Flags& flags, SignalWaiter& signals, ServiceManager& manager, Server& server, Engine& engine) {
+  manager.stopping(flags.integer("drain-delay") + flags.integer("drain-timeout") + kCutNs);
   log_info("drain", {{"in_flight", server.in_flight()}, {"timeout_ms", flags.integer("drain-timeout") / 1'000'000}});
   server.begin_drain();
   bool cut = signals.wait_for(2, flags.integer("drain-delay"));
@@ -186,6 +189,7 @@ Result<int> serve(const Flags& flags) {
   WP_TRY(const auto server, Server::bind(std::move(options)));
   server->run();
   server->set_loading("open", 0);
+  ServiceManager manager(ServiceManager::address_from_environment());
 
   auto session = [&] {
     ProgressBar bar("load");
@@ -194,6 +198,7 @@ Result<int> serve(const Flags& flags) {
       const double share =
           at.bytes_total > 0 ? static_cast<double>(at.bytes_done) / static_cast<double>(at.bytes_total) : 0;
       server->set_loading(at.phase, 100 * share);
+      manager.loading(at.phase, 100 * share);
       shown(at);
     });
   }();
@@ -213,11 +218,12 @@ Result<int> serve(const Flags& flags) {
   }
   server->ready(make_service(flags, **session, slot_files.get()));
   signals.end_process_on_signal(false);
+  manager.ready(server->url());
   print_banner(flags, **session, *server, keyed, static_cast<double>(system_clock().now_ns() - begin_ns) * 1e-9);
 
   StatusLine status;
   while (!signals.wait_for(1, kStatusNs)) status.show(engine.stats());
-  return drain(flags, signals, *server, engine);
+  return drain(flags, signals, manager, *server, engine);
 }
 
 std::vector<FlagSpec> serve_flags() {
