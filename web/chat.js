@@ -26,6 +26,7 @@ const chat = {
   nodes: [],     // The element of each.
   session: "",   // Labels the conversation for the cache.
   settings: {system: "", tools: [], temperature: null, maxTokens: null, thinking: ""},
+  open: null,     // The answer whose calls wait for their results.
   running: null,  // AbortController of the answer under way.
 };
 
@@ -104,6 +105,7 @@ async function generate() {
   } catch (error) {
     failure = error;
   }
+  if (chat.running !== controller) return;  // A new chat has begun meanwhile.
   const stopped = failure?.name === "AbortError";
   if (stopped) failure = null;
   // A call cut in two would break every later request.
@@ -257,6 +259,8 @@ function startComposer() {
   });
   byId("new-chat").addEventListener("click", () => {
     chat.running?.abort();
+    chat.running = chat.open = null;
+    showRunning(false);
     cutTo(0);
     byId("transcript").replaceChildren();
     byId("empty").hidden = false;

@@ -30,7 +30,9 @@ function redraw(id, data, draw) {
   const key = JSON.stringify(data);
   if (live.drawn[id] === key) return;
   live.drawn[id] = key;
+  const focused = byId(id).contains(document.activeElement);
   byId(id).replaceChildren(...[draw(data)].flat().filter(Boolean));
+  if (focused) byId(id).querySelector("summary")?.focus();
 }
 
 function section(id, title, hint) {

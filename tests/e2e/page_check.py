@@ -139,7 +139,14 @@ class Checks:
         page.wait("document.querySelector('.message.answer').innerText.includes('Thinking')")
         page.click("#stop")
         page.wait("document.querySelector('.message.answer').innerText.includes('Stopped.')")
+        # A new chat ends what runs, and nothing of it is left.
+        page.type("#prompt", "Hello! Who are you?")
+        page.press("Enter")
+        page.wait("[...document.querySelectorAll('.message.answer')].at(-1).innerText.includes('Thinking')")
+        page.click("#new-chat")
         page.call("Network.emulateNetworkConditions", **{**slow, "downloadThroughput": -1})
+        self.ask(page, "Are you there?")
+        expect("a new chat is empty", 2, page.count(".message"))
         end = time.monotonic() + 30
         while any(slot["is_processing"] for slot in get(self.url, "/slots")):
             if time.monotonic() > end:
