@@ -68,6 +68,9 @@ Result<std::string> model_path(const Flags& flags) {
                  cat(path,
                      ": expected a model folder (config.json, tokenizer.json, model.safetensors), found nothing; "
                      "the bundled one is models/flash-next-mini")};
+  if (std::filesystem::path(path).extension() == ".gguf")
+    return Error{ErrorCode::bad_file,
+                 cat(path, ": expected a model folder with safetensors, found a GGUF file, which is not read")};
   return path;
 }
 

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 
@@ -19,6 +20,7 @@
 namespace wp::app {
 namespace {
 
+constexpr int64_t kTellNs = 2'000'000'000;  // For those that are cut to be told so.
 constexpr int64_t kStatusNs = 10'000'000'000;
 constexpr int64_t kDrainPollNs = 20'000'000;
 constexpr int64_t kCutNs = 10'000'000'000;  // What is left to do once requests are cut takes less.
@@ -157,7 +159,8 @@ int drain(const Flags& flags, SignalWaiter& signals, ServiceManager& manager, Se
   manager.stopping(flags.integer("drain-delay") + flags.integer("drain-timeout") + kCutNs);
   log_info("drain", {{"in_flight", server.in_flight()}, {"timeout_ms", flags.integer("drain-timeout") / 1'000'000}});
   server.begin_drain();
-  bool cut = signals.wait_for(2, flags.integer("drain-delay"));
+  // Whoever presses Ctrl-C waits for no load balancer.
+  bool cut = signals.last_signal() != SIGINT && signals.wait_for(2, flags.integer("drain-delay"));
   server.stop_accepting();
   const int64_t end_ns = system_clock().now_ns() + flags.integer("drain-timeout");
   while (!cut && server.in_flight() > 0 && system_clock().now_ns() < end_ns) cut = signals.wait_for(2, kDrainPollNs);
@@ -166,12 +169,14 @@ int drain(const Flags& flags, SignalWaiter& signals, ServiceManager& manager, Se
     log_warning("drain_cut", {{"in_flight", left}, {"second_signal", cut ? 1 : 0}});
     server.cut();
     engine.cancel_all();
+    const int64_t told_ns = system_clock().now_ns() + kTellNs;
+    while (server.in_flight() > 0 && system_clock().now_ns() < told_ns) signals.wait_for(3, kDrainPollNs);
   }
   server.stop();
-  if (left == 0) return 0;
-  std::fprintf(stderr, "warmpath: expected %lld requests to end while draining, cut them; raise --drain-timeout\n",
-               static_cast<long long>(left));
-  return 128 + signals.last_signal();
+  if (left > 0)
+    std::fprintf(stderr, "warmpath: expected %lld requests to end while draining, cut them; raise --drain-timeout\n",
+                 static_cast<long long>(left));
+  return 0;
 }
 
 Result<int> serve(const Flags& flags) {

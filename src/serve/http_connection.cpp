@@ -364,6 +364,8 @@ void HttpListener::close_connections() {
   });
 }
 
-void HttpListener::stop() { impl_->shared.io.stop(); }
+void HttpListener::stop() {
+  asio::post(impl_->shared.io, [this] { impl_->shared.io.stop(); });  // After all that was posted before.
+}
 
 }  // namespace wp

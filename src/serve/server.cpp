@@ -43,8 +43,12 @@ void Server::stop() {
   begin_drain();
   cut();
   stop_accepting();
-  impl_->listener->close_connections();
-  impl_->workers.stop();  // Waits for the handlers, which see the cut or the closed connection.
+  // A handler that waits for its client sees the end of the connection; where none runs, what was answered last is on
+  // its way and goes first.
+  const bool handled = impl_->state.in_flight == 0;
+  if (!handled) impl_->listener->close_connections();
+  impl_->workers.stop();  // Waits for the handlers.
+  if (handled) impl_->listener->close_connections();
   impl_->listener->stop();
   impl_->io_thread.join();
 }

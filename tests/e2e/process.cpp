@@ -88,6 +88,28 @@ Finished run_warmpath(std::vector<std::string> args, double seconds_max) {
   return run_program(args, seconds_max);
 }
 
+RunningProgram::RunningProgram(std::vector<std::string> args) : err_path_(fresh_path(".err")) {
+  args.insert(args.begin(), WP_BINARY);
+  pid_ = start(args, "/dev/null", err_path_);
+}
+
+RunningProgram::~RunningProgram() {
+  if (pid_ >= 0) wait(0);
+  std::filesystem::remove(err_path_);
+}
+
+void RunningProgram::signal(int number) { kill(pid_, number); }
+
+std::string RunningProgram::err() const { return read_file(err_path_); }
+
+Finished RunningProgram::wait(double seconds_max) {
+  Finished finished;
+  finished.code = wait_for(pid_, seconds_max);
+  finished.err = err();
+  pid_ = -1;
+  return finished;
+}
+
 RunningServer::RunningServer(std::vector<std::string> args) : log_path_(fresh_path(".log")) {
   const std::vector<std::string> words = {WP_BINARY, "serve", bundled_model(), "--port", "0"};
   args.insert(args.begin(), words.begin(), words.end());
@@ -105,11 +127,19 @@ RunningServer::RunningServer(std::vector<std::string> args) : log_path_(fresh_pa
 
 int RunningServer::stop() {
   if (pid_ < 0) return -1;
-  kill(pid_, SIGTERM);
-  const int code = wait_for(pid_, 60);
+  signal(SIGTERM);
+  return wait(60);
+}
+
+void RunningServer::signal(int number) { kill(pid_, number); }
+
+int RunningServer::wait(double seconds_max) {
+  const int code = wait_for(pid_, seconds_max);
   pid_ = -1;
   return code;
 }
+
+std::string RunningServer::log() const { return read_file(log_path_); }
 
 void RunningServer::kill_at_once() {
   kill(pid_, SIGKILL);
