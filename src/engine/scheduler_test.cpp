@@ -72,7 +72,7 @@ TEST_F(SchedulerTest, BesideStreamsTheyAlternateAndBeginSmall) {
   EXPECT_EQ(decide(views).kind, StepPlan::Kind::prefill);
 }
 
-TEST_F(SchedulerTest, PiecesFillTheTimeLimitAndNoMore) {
+TEST_F(SchedulerTest, G4PiecesFillTheTimeLimitAndNoMore) {
   const int64_t pass_ns = 5'000'000, row_ns = 300'000;  // 64 rows: 24 ms, 256: 82 ms, 320: 101 ms.
   int64_t rows = 64;
   for (int i = 0; i < 20; ++i) {
@@ -133,7 +133,7 @@ TEST_F(SchedulerTest, WhoWaitedLongGoesFirstWithHalf) {
 }
 
 // A stream, one long prompt, and short ones without end: the long one has a piece within 8 steps all the same.
-TEST_F(SchedulerTest, ALongPromptAlwaysMovesOn) {
+TEST_F(SchedulerTest, G5ALongPromptAlwaysMovesOn) {
   int64_t waited = 0, longest = 0, position = 0;
   for (int step = 0; step < 400; ++step) {
     const StepPlan plan = decide({decode(0, 20), prefill(1, position, 100'000, waited), prefill(2, 0, 64)});

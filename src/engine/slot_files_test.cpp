@@ -77,7 +77,7 @@ TEST(SlotFiles, TheFakeModelFindsNoWrongRow) { testing::with_fake_model(expect_e
 
 TEST(SlotFiles, TheMiniModelAnswersWithTheSameBits) { testing::with_mini_model(expect_equal_after_restore); }
 
-TEST(SlotFiles, WhatCannotBeRestoredIsRefusedByItsReason) {
+TEST(SlotFiles, F11WhatCannotBeRestoredIsRefusedByItsReason) {
   const FakeModel model{FakeModelOptions{}};
   const auto device = Device::make(DeviceKind::ref, 1).value();
   const TemporaryFolder folder;
@@ -106,8 +106,10 @@ TEST(SlotFiles, WhatCannotBeRestoredIsRefusedByItsReason) {
   says(why(life, "text"), "found other bytes");
   std::filesystem::create_symlink(folder.path() + "/a", folder.path() + "/link");
   says(why(life, "link"), "expected a plain file");
-  for (const char* name : {"../a", "/a", "", ".a", "a\\b", "a\nb"}) says(why(life, name), "filename: expected");
+  for (const char* name : {"../../x", "../a", "/a", "", ".a", "a\\b", "a\nb"})
+    says(why(life, name), "filename: expected");
   says(why(life, std::string(300, 'a')), "filename: expected");
+  says(why(life, std::string("a\0b", 3)), "filename: expected");
   // Any damaged byte: whatever it names, nothing wrong is ever restored.
   for (const Seed seed : testing::seeds_of_this_run()) {
     SCOPED_TRACE(testing::repeat_hint(seed));

@@ -35,6 +35,33 @@ TEST(Conversation, SaysWhatIsMissing) {
   EXPECT_FALSE(read_conversations("/nowhere.jsonl").ok());
 }
 
+TEST(Conversation, F2HostileLinesAreErrorsOfOneLine) {
+  const std::string deep(200'000, '[');
+  const std::string hostile[] = {"",
+                                 "\0",
+                                 "cposix\nsystem\n(S'id'\ntR.",
+                                 std::string("\x80\x04\x95", 3),
+                                 deep,
+                                 R"({"id":)" + deep,
+                                 "{}",
+                                 "null",
+                                 "3",
+                                 R"({"id":{"__reduce__":"os.system"},"messages":[]})",
+                                 R"({"id":"x","messages":[null]})",
+                                 R"({"id":"x","messages":{"0":1}})",
+                                 R"({"id":"x","messages":[],"expected":[{"index":-1}]})",
+                                 R"({"id":"x","messages":[],"expected":[{"index":1e300}]})",
+                                 R"({"id":"x","messages":[],"expected":"all"})",
+                                 R"({"id":"x","messages":[],"tools":7})",
+                                 "{\"id\":\"\xFF\xFE\",\"messages\":[]}"};
+  for (const std::string& line : hostile) {
+    const auto parsed = parse_conversation(line);
+    ASSERT_FALSE(parsed.ok()) << line.substr(0, 80);
+    EXPECT_EQ(parsed.error().message.find('\n'), std::string::npos) << line.substr(0, 80);
+    EXPECT_LT(parsed.error().message.size(), 400u) << line.substr(0, 80);
+  }
+}
+
 TEST(Conversation, ReadsTheBundledReplay) {
   const auto read =
       read_conversations(testing::source_directory() + "/models/flash-next-mini/replay/agentic-200.jsonl");

@@ -203,6 +203,14 @@ std::optional<ApiError> refuse(const HttpRequest& request, const ServerState& st
 
 }  // namespace
 
+std::vector<RouteName> route_names() {
+  std::vector<RouteName> names;
+  for (const Route& route : kRoutes) names.push_back({route.path, route.method, route.prefix});
+  return names;
+}
+
+bool has_key(const HttpRequest& request, const ServerState& state) { return !check_key(request, state); }
+
 std::string next_request_id(ServerState& state) { return cat("r-", ++state.requests); }
 
 bool is_quick(const HttpRequest& request) {

@@ -3,6 +3,9 @@
 // by submit() alone.
 #pragma once
 
+#include <string_view>
+#include <vector>
+
 #include "serve/http_message.h"
 #include "serve/server_state.h"
 
@@ -12,6 +15,14 @@ namespace wp {
 void answer(const HttpRequest& request, HttpResponse& response, ServerState& state);
 // Whether the answer is whole, small and made at once, so that it needs no thread of its own.
 bool is_quick(const HttpRequest& request);
+// The table, for who checks that each row is guarded.
+struct RouteName {
+  std::string_view path, method;
+  bool prefix;
+};
+std::vector<RouteName> route_names();
+// Whether the request may be told more than that the server is there: its key is known, or none is asked for.
+bool has_key(const HttpRequest& request, const ServerState& state);
 // "r-17".
 std::string next_request_id(ServerState& state);
 

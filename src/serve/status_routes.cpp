@@ -72,25 +72,32 @@ void readyz(const HttpRequest&, HttpResponse& response, ServerState& state) {
   response.send_json(200, {{"status", "ok"}});
 }
 
-void health(const HttpRequest&, HttpResponse& response, ServerState& state) {
+// Asked without a key where there is one, it says no more than whether requests are taken.
+void health(const HttpRequest& request, HttpResponse& response, ServerState& state) {
   const auto service = state.service();
+  const bool known = has_key(request, state);
   if (!service || !service->engine) {
-    const ServerState::Loading loading = state.loading();
-    ApiError error = loading_model(loading.phase, loading.percent);
+    const ServerState::Loading loading = known ? state.loading() : ServerState::Loading{};
+    ApiError error = loading_model(known ? loading.phase : "model", loading.percent);
     Json body = error.body();
     body["status"] = "loading";
-    body["phase"] = loading.phase;
-    body["percent"] = loading.percent;
+    if (known) {
+      body["phase"] = loading.phase;
+      body["percent"] = loading.percent;
+    }
     response.add_header("retry-after", cat(error.retry_after_s));
     return response.send_json(503, body);
   }
-  const EngineStats stats = service->engine->stats();
-  response.send_json(200, {{"status", state.draining ? "draining" : "ok"},
-                           {"phase", state.draining ? "draining" : "serving"},
-                           {"percent", 100},
-                           {"running", stats.running},
-                           {"waiting", stats.waiting},
-                           {"connections", state.connections.load()}});
+  Json body = {{"status", state.draining ? "draining" : "ok"}};
+  if (known) {
+    const EngineStats stats = service->engine->stats();
+    body["phase"] = state.draining ? "draining" : "serving";
+    body["percent"] = 100;
+    body["running"] = stats.running;
+    body["waiting"] = stats.waiting;
+    body["connections"] = state.connections.load();
+  }
+  response.send_json(200, body);
 }
 
 void metrics(const HttpRequest&, HttpResponse& response, ServerState& state) {

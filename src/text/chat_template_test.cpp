@@ -84,11 +84,12 @@ TEST(ChatTemplate, NamesWhatItDoesNotImplement) {
   EXPECT_EQ(fault("{{ x +\n\n }}"), "chat template line 3: expected an expression, found }}");
 }
 
-TEST(ChatTemplate, NoWayToAHost) {
+TEST(ChatTemplate, F3NoWayToAHost) {
   EXPECT_EQ(fault("{{ ''.__class__ }}"),
             "chat template line 1: access to attribute '__class__' of 'str' is not allowed");
   EXPECT_EQ(fault("{{ d['__init__'] }}", {{"d", {{"a", 1}}}}),
             "chat template line 1: access to attribute '__init__' of 'dict' is not allowed");
+  EXPECT_NE(fault("{% include '/etc/passwd' %}").find("not implemented or not allowed"), std::string::npos);
   EXPECT_EQ(fault("{{ d.update({}) }}", {{"d", Json::object()}}),
             "chat template line 1: access to attribute 'update' of 'dict' is not allowed");
 }
@@ -102,7 +103,7 @@ TEST(ChatTemplate, ErrorsAreOfTheRequestAndNameTheLine) {
   EXPECT_EQ(render("{{ x }}", Json::array()).error().code, ErrorCode::bad_request);
 }
 
-TEST(ChatTemplate, WorkIsLimited) {
+TEST(ChatTemplate, F4WorkIsLimited) {
   const char* const runaways[] = {
       "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
       "{{ 'x' * 1000000000 }}",

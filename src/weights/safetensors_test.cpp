@@ -69,7 +69,7 @@ TEST(SafetensorsHeader, PassesWhatTheFormatLeavesOpen) {
             "accepted");
 }
 
-TEST(SafetensorsHeader, RefusesLengthsThatDoNotFit) {
+TEST(SafetensorsHeader, F8RefusesLengthsThatDoNotFit) {
   EXPECT_EQ(parsed_fault(""), "header: expected a length of 8 bytes, found a file of 0");
   EXPECT_EQ(parsed_fault("\x01\0\0\0"), "header: expected a length of 8 bytes, found a file of 1");
   EXPECT_EQ(parsed_fault(std::string(8, '\0')), "header: expected a JSON object, found none");
@@ -127,7 +127,7 @@ TEST(SafetensorsHeader, RefusesMembersOfTheWrongKind) {
             "w: data_offsets: expected a list of two byte offsets, found \"4\"");
 }
 
-TEST(SafetensorsHeader, RefusesShapesThatCannotBe) {
+TEST(SafetensorsHeader, F8RefusesShapesThatCannotBe) {
   const std::string sizes = "w: shape: expected a list of whole sizes from 0 to 9223372036854775807, found ";
   EXPECT_EQ(fault_of(one("\"F32\"", "[-1]", "[0,4]")), sizes + "-1");
   EXPECT_EQ(fault_of(one("\"F32\"", "[1.0]", "[0,4]")), sizes + "1.0");
@@ -147,7 +147,7 @@ TEST(SafetensorsHeader, RefusesShapesThatCannotBe) {
   EXPECT_EQ(fault_of(one("\"F4\"", "[3]", "[0,2]")), "w: shape: expected whole bytes, found [3] of F4");
 }
 
-TEST(SafetensorsHeader, RefusesSpansThatDoNotFit) {
+TEST(SafetensorsHeader, F8RefusesSpansThatDoNotFit) {
   EXPECT_EQ(fault_of(one("\"F32\"", "[2]", "[0,4]")), "w: data_offsets: expected 8 bytes for F32 [2], found 4");
   EXPECT_EQ(fault_of(one("\"F32\"", "[]", "[0,8]")), "w: data_offsets: expected 4 bytes for F32 [], found 8");
   EXPECT_EQ(fault_of(one("\"F32\"", "[1]", "[4,0]")),

@@ -390,7 +390,7 @@ TEST_F(Chat, CacheControlPinsWhatStandsBeforeIt) {
 }
 
 // Under --cache-domains key a prefix that one key's requests left serves that key alone.
-TEST_F(Chat, KeysShareNothingWhereDomainsAreTheirs) {
+TEST_F(Chat, F13KeysShareNothingWhereDomainsAreTheirs) {
   RigOptions options;
   options.server.api_keys = {"red", "blue"};
   domain_per_key_ = true;

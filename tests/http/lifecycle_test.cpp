@@ -57,7 +57,7 @@ TEST_F(Lifecycle, LoadingThenServing) {
   EXPECT_EQ(c.post("/v1/chat/completions", chat("hi")).status, 200);
 }
 
-TEST_F(Lifecycle, ClientsThatLeaveFreeTheirSlots) {  // G1
+TEST_F(Lifecycle, G1ClientsThatLeaveFreeTheirSlots) {
   RigOptions options;
   options.engine.sequences = 1;
   start(options);
@@ -93,7 +93,106 @@ TEST_F(Lifecycle, ClientsThatLeaveFreeTheirSlots) {  // G1
         << page;
 }
 
-TEST_F(Lifecycle, OneLeavesTheOtherStays) {  // G2
+// A thousand times: in the queue, in decode, in prefill, streamed and not. Each is counted once and leaves nothing.
+TEST_F(Lifecycle, G1AThousandThatLeaveLeaveNothing) {
+  constexpr int kEach = 8, kRounds = 42;  // Of three times as many that leave.
+  RigOptions options;
+  options.engine.sequences = options.engine.queue_max = kEach;
+  options.engine.pages = 1024;
+  start(options);
+  model_->decode_ms = 1;
+  using Clients = std::vector<std::unique_ptr<WireClient>>;
+  for (int round = 0; round < kRounds; ++round) {
+    const auto arrive = [&](Json body) {
+      Clients clients;
+      for (int i = 0; i < kEach; ++i) {
+        clients.push_back(std::make_unique<WireClient>(server_->port()));
+        clients.back()->send(post(body));
+      }
+      return clients;
+    };
+    const auto leave = [&](Clients& clients) {
+      for (size_t i = 0; i < clients.size(); ++i) clients[i]->close((static_cast<size_t>(round) + i) % 3 == 0);
+    };
+    const bool stream = round % 2 == 0;
+    Clients decoding = arrive(long_chat(2, stream));
+    ASSERT_TRUE(soon([&] { return engine_->stats().decoding == kEach; }));
+    Clients queued = arrive(long_chat(2, stream));
+    ASSERT_TRUE(soon([&] { return engine_->stats().waiting == kEach; }));
+    leave(queued);
+    ASSERT_TRUE(soon([&] { return engine_->stats().waiting == 0; }));
+    leave(decoding);
+    ASSERT_TRUE(soon([&] { return all_quiet(); }));
+    model_->prefill_ms = 5;
+    Json body = long_chat(2000, stream);
+    body["cache_prompt"] = false;  // All of it is computed, in dozens of passes.
+    Clients prefilling = arrive(body);
+    ASSERT_TRUE(soon([&] { return engine_->stats().running == kEach; }));
+    leave(prefilling);
+    ASSERT_TRUE(soon([&] { return all_quiet(); }));
+    model_->prefill_ms = 0;
+  }
+  const EngineStats stats = engine_->stats();
+  constexpr int kAll = 3 * kEach * kRounds;
+  static_assert(kAll >= 1000);
+  EXPECT_EQ(stats.requests_total, kAll);
+  EXPECT_EQ(stats.cancelled_queued + stats.cancelled_prefill + stats.cancelled_decode, kAll);
+  EXPECT_EQ(stats.cancelled_queued, kEach * kRounds);
+  EXPECT_GT(stats.cancelled_prefill, 0);
+  EXPECT_GE(stats.cancelled_decode, kEach * kRounds);
+  EXPECT_EQ(stats.running + stats.waiting, 0);
+  EXPECT_EQ(stats.cache.pages_leased, 0);
+  EXPECT_EQ(stats.cache.anchors_pending, 0);
+  say("still here");
+  EXPECT_EQ(client().post("/v1/chat/completions", chat("hi")).status, 200);
+}
+
+// Three streams and then a long prompt: it comes in pieces, and between two of them each stream goes on.
+TEST_F(Lifecycle, G4ALongPromptNeverStallsRunningStreams) {
+  RigOptions options;
+  options.engine.context_tokens = 32768;
+  options.engine.pages = 2048;
+  start(options);
+  std::string script;
+  for (int i = 0; i < 3000; ++i) script += " a";
+  say(script);
+  Json body = long_chat(5, true);
+  body["max_tokens"] = 400;
+  const auto alone = events_of(client().post("/v1/chat/completions", body).body).data;
+  model_->decode_ms = 1;
+  std::vector<std::unique_ptr<WireClient>> streams;
+  for (int i = 0; i < 3; ++i) {
+    streams.push_back(std::make_unique<WireClient>(server_->port()));
+    streams.back()->send(post(body));
+  }
+  ASSERT_TRUE(soon([&] { return engine_->stats().decoding == 3; }));
+  const size_t before = model_->passes().size();
+  WireClient late = client();
+  Json prompt = long_chat(20'000, true);
+  prompt["max_tokens"] = 1;
+  late.send(post(prompt));
+  EXPECT_TRUE(events_of(late.read(false, 60'000).body).done);
+  const auto passes = model_->passes();
+  size_t pieces = 0;
+  bool streams_went_on = true;
+  for (size_t i = before; i < passes.size() && !(passes[i].prefill == false && passes[i].sequences < 3); ++i) {
+    if (!passes[i].prefill) {
+      streams_went_on = true;
+      continue;
+    }
+    EXPECT_TRUE(streams_went_on) << "two pieces and no step of the streams between, pass " << i;
+    streams_went_on = false;
+    ++pieces;
+  }
+  EXPECT_GT(pieces, 5u);
+  for (const auto& stream : streams) {
+    const auto beside = events_of(stream->read(false, 60'000).body).data;
+    ASSERT_EQ(beside.size(), alone.size());
+    for (size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(beside[i]["choices"], alone[i]["choices"]) << i;
+  }
+}
+
+TEST_F(Lifecycle, G2OneLeavesTheOtherStays) {
   start();
   say("one two three four five six seven eight nine ten");
   const Json alone = client().post("/v1/chat/completions", long_chat(5, false)).json();
@@ -141,7 +240,7 @@ TEST_F(Lifecycle, LongPrefillsKeepTheStreamAlive) {  // D16
   EXPECT_NE(rest.find("\"prompt_progress\":{\"total\":"), std::string::npos);
 }
 
-TEST_F(Lifecycle, AFullQueueIsRefusedAtOnce) {  // G7
+TEST_F(Lifecycle, G7AFullQueueIsRefusedAtOnce) {
   RigOptions options;
   options.engine.sequences = 1;
   options.engine.queue_max = 2;
@@ -160,6 +259,8 @@ TEST_F(Lifecycle, AFullQueueIsRefusedAtOnce) {  // G7
   EXPECT_EQ(client().get("/health").status, 200);
   held.clear();
   EXPECT_TRUE(soon([&] { return all_quiet(); }));
+  say("x");
+  EXPECT_GE(client().post("/v1/chat/completions", chat("x")).json()["timings"]["queue_ms"].get<double>(), 0);
 }
 
 TEST_F(Lifecycle, BusyThreadsRefuseAtOnce) {
@@ -195,7 +296,7 @@ TEST_F(Lifecycle, AClientThatDoesNotReadIsDropped) {
   EXPECT_NE(page.find("warmpath_requests_cancelled_total{phase=\"decode\"} 1\n"), std::string::npos) << page;
 }
 
-TEST_F(Lifecycle, DrainFinishesWhatRunsThenCutEndsIt) {  // G3
+TEST_F(Lifecycle, G3DrainFinishesWhatRunsThenCutEndsIt) {
   start();
   model_->decode_ms = 3;
   Json body = long_chat(5, true);
@@ -215,7 +316,7 @@ TEST_F(Lifecycle, DrainFinishesWhatRunsThenCutEndsIt) {  // G3
   EXPECT_TRUE(soon([&] { return server_->in_flight() == 0; }));
 }
 
-TEST_F(Lifecycle, CutEndsStreamsWithAnErrorEvent) {
+TEST_F(Lifecycle, G3CutEndsStreamsWithAnErrorEvent) {
   start();
   model_->decode_ms = 3;
   WireClient streamed = client(), plain = client();
@@ -260,8 +361,8 @@ TEST_F(Lifecycle, StopInTheMiddleOfEverything) {
   EXPECT_TRUE(soon([&] { return engine_->stats().running + engine_->stats().waiting == 0; }));
 }
 
-// G6: chaos, then the log is counted.
-TEST_F(Lifecycle, EveryRequestHasOneStartAndOneEnd) {
+// Chaos, then the log is counted.
+TEST_F(Lifecycle, G6EveryRequestHasOneStartAndOneEnd) {
   start();
   const std::string path = ::testing::TempDir() + cat("/wp_requests_", server_->port(), ".log");
   configure_log({.level = LogLevel::info, .file = path});

@@ -33,6 +33,15 @@ class ScriptModel final : public Model {
   }
   std::atomic<int> prefill_ms{0}, decode_ms{0};  // Of each pass.
 
+  struct Pass {
+    bool prefill;
+    size_t sequences;
+  };
+  std::vector<Pass> passes() const {  // So far.
+    const std::lock_guard lock(mutex_);
+    return passes_;
+  }
+
   const ModelInfo& info() const override { return info_; }
   Result<std::unique_ptr<Scratch>> make_scratch(Device&, const ScratchLimits&) const override {
     struct None final : Scratch {
@@ -44,6 +53,7 @@ class ScriptModel final : public Model {
     const int ms = batch.phase == Phase::prefill ? prefill_ms : decode_ms;
     if (ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(ms));
     const std::lock_guard lock(mutex_);
+    passes_.push_back({batch.phase == Phase::prefill, batch.segments.size()});
     size_t next_row = 0;
     for (const Segment& segment : batch.segments) {
       for (const Capture& capture : segment.captures) pools.add_receipt(capture.anchor);
@@ -65,6 +75,7 @@ class ScriptModel final : public Model {
   TokenId end_token_;
   mutable std::mutex mutex_;
   std::vector<TokenId> script_;
+  mutable std::vector<Pass> passes_;
   mutable std::array<int64_t, 256> answer_begins_{};  // By slot.
 };
 

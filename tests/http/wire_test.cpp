@@ -290,7 +290,7 @@ TEST_F(Wire, ExpectContinueAndChunkedBodies) {
   EXPECT_EQ(c.read().json()["count"], 1);
 }
 
-TEST_F(Wire, ForeignHostsOriginsAndMediaTypes) {
+TEST_F(Wire, F9ForeignHostsOriginsAndMediaTypes) {
   start();
   const std::string body = R"({"content":"a"})";
   const auto post = [&](const std::string& headers) {
@@ -316,7 +316,7 @@ TEST_F(Wire, ForeignHostsOriginsAndMediaTypes) {
             415);
 }
 
-TEST_F(Wire, ConfiguredOriginsGetCorsHeaders) {
+TEST_F(Wire, F9ConfiguredOriginsAloneGetCorsHeaders) {
   RigOptions options;
   options.server.allowed_origins = {"https://app.example"};
   start(options);
