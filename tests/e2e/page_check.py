@@ -131,7 +131,7 @@ class Checks:
 
     def stops(self):
         """A generation that is stopped frees its slot, and the chat goes on."""
-        page = self.open()
+        page = self.open(width=800)  # The live view is not seen, and takes nothing of the slow network.
         slow = {"offline": False, "latency": 0, "downloadThroughput": 1500, "uploadThroughput": -1}
         page.call("Network.emulateNetworkConditions", **slow)
         page.type("#prompt", "Hello! Who are you?")
@@ -211,7 +211,7 @@ class Checks:
         page.wait("document.querySelectorAll('.chart .cold').length > 0 && document.querySelectorAll('.chart .warm').length > 0")
         page.wait("document.querySelectorAll('.tree .bead:not(.bare)').length > 1")
         recent = get(self.url, "/status")["recent"]
-        expect("a mark for each request", len(recent), page.count(".chart circle"))
+        page.wait(f"document.querySelectorAll('.chart circle').length === {len(recent)}")  # A mark for each.
         inside = page.eval("""(() => {
             const box = document.querySelector(".chart").getBoundingClientRect();
             return [...document.querySelectorAll(".chart circle")].every((mark) => {
