@@ -43,13 +43,17 @@ Result<Conversation> parse_conversation(std::string_view line) {
   if (made.id.empty()) return expected("an id");
   if (!record.contains("messages") || !record["messages"].is_array()) return expected("a list of messages");
   made.messages = record["messages"];
+  for (const Json& message : made.messages)
+    if (!message.is_object()) return expected("messages that are objects");
   if (record.contains("tools")) made.tools = record["tools"];
+  if (!made.tools.is_null() && !made.tools.is_array()) return expected("a list of tools");
   if (record.contains("chat_template_kwargs")) made.template_arguments = record["chat_template_kwargs"];
+  if (!made.template_arguments.is_null() && !made.template_arguments.is_object())
+    return expected("chat_template_kwargs that are an object");
   const int64_t count = static_cast<int64_t>(made.messages.size());
   if (!record.contains("expected")) {
     for (int64_t i = 1; i < count; ++i)
-      if (made.messages[i].is_object() && text_member(made.messages[i], "role") == "assistant")
-        made.turns.push_back({.message_index = i});
+      if (text_member(made.messages[i], "role") == "assistant") made.turns.push_back({.message_index = i});
     return made;
   }
   if (!record["expected"].is_array()) return expected("a list of expected turns");

@@ -53,6 +53,7 @@ TEST(Conversation, F2HostileLinesAreErrorsOfOneLine) {
                                  R"({"id":"x","messages":[],"expected":[{"index":1e300}]})",
                                  R"({"id":"x","messages":[],"expected":"all"})",
                                  R"({"id":"x","messages":[],"tools":7})",
+                                 R"({"id":"x","messages":[],"chat_template_kwargs":[1]})",
                                  "{\"id\":\"\xFF\xFE\",\"messages\":[]}"};
   for (const std::string& line : hostile) {
     const auto parsed = parse_conversation(line);
